@@ -38,8 +38,8 @@ def test_a_maximum_that_a_higher_frame_lacks_is_unknown():
 
 
 def test_ops_are_merged_and_separated():
-    (one,) = host(1, 1)
-    window = Window(10**7, [one])
+    (given_frame,) = host(1, 1)
+    window = Window(10**7, [given_frame])
     read, write = (window.latency("nvme0n1", (op,)).count for op in ("read", "write"))
     assert (read, write) == (120, 80)
     assert window.latency("nvme0n1", OPS).count == 200
@@ -47,12 +47,12 @@ def test_ops_are_merged_and_separated():
 
 def test_coverage_is_of_what_the_probe_can_see():
     flow, untimed = Flow("nvme0n1", "read"), Flow("dm-0", "read")
-    one = Frame(
+    given_frame = Frame(
         1, 0.0, START_MONO, 1_000_000,
         seen={flow: Completed(99, 0)},
         kernel={flow: Completed(100, 0), untimed: Completed(50, 0)},
     )  # fmt: skip
-    assert Window(10**6, [one]).coverage({d.name: d for d in disks(1)}) == 0.99
+    assert Window(10**6, [given_frame]).coverage({d.name: d for d in disks(1)}) == 0.99
     assert Window(10**6).coverage({}) is None
 
 
@@ -73,14 +73,16 @@ def test_coverage_is_of_what_the_probe_can_see():
 )
 def test_a_few_ios_at_a_windows_ends_are_not_counted_twice(seen, kernel, ratio):
     flow = Flow("nvme0n1", "read")
-    one = Frame(1, 0.0, START_MONO, 10**6, seen={flow: Completed(seen, 0)}, kernel={flow: Completed(kernel, 0)})
-    assert Window(10**6, [one]).coverage({d.name: d for d in disks(1)}) == ratio
+    given_frame = Frame(1, 0.0, START_MONO, 10**6, seen={flow: Completed(seen, 0)}, kernel={flow: Completed(kernel, 0)})
+    assert Window(10**6, [given_frame]).coverage({d.name: d for d in disks(1)}) == ratio
 
 
 def test_the_kernels_count_is_preferred_to_the_probes():
     flow = Flow("nvme0n1", "read")
-    one = Frame(1, 0.0, START_MONO, 1_000_000, seen={flow: Completed(99, 10)}, kernel={flow: Completed(100, 20, 5)})
-    assert Window(10**6, [one]).completed("nvme0n1", "read") == Completed(100, 20, 5)
+    given_frame = Frame(
+        1, 0.0, START_MONO, 1_000_000, seen={flow: Completed(99, 10)}, kernel={flow: Completed(100, 20, 5)}
+    )
+    assert Window(10**6, [given_frame]).completed("nvme0n1", "read") == Completed(100, 20, 5)
 
 
 def test_frames_without_kernel_counters_have_the_probes_count():
@@ -138,8 +140,8 @@ def test_health_adds_up_over_the_window_and_forgets():
 
 def test_the_store_is_bounded_and_knows_devices():
     store = Store(limit=10)
-    for one in host(2, 30):
-        store.append(one)
+    for current_frame in host(2, 30):
+        store.append(current_frame)
     assert (len(store.frames), store.arrived, sorted(store.devices)) == (10, 30, ["nvme0n1", "nvme1n1"])
     store.append(frame(31, removed=("nvme1n1",)))
     assert store.removed == {"nvme1n1"}
@@ -174,13 +176,13 @@ def test_devices_that_come_and_go_are_forgotten_with_the_frames_that_knew_them()
     for number in range(500):
         (loop,) = disks(1)
         name = f"loop{number}"
-        one = frame(
+        given_frame = frame(
             number,
             {Series(name, "read", "total"): Histogram.record([5])},
             devices=(replace(loop, name=name, kind="loop"),),
             removed=(f"loop{number - 1}",) if number else (),
         )
-        window.advance(store.append(one))
+        window.advance(store.append(given_frame))
     assert len(store.devices) <= 21
     assert set(store.removed) < set(store.devices)
     assert [len(window._sums[table]) for table in (LATENCIES, KERNEL, SEEN, COVERAGE)] == [10] * 4
@@ -188,8 +190,8 @@ def test_devices_that_come_and_go_are_forgotten_with_the_frames_that_knew_them()
 
 def test_another_boot_forgets_what_was_gone():
     store = Store()
-    for one in (frame(100, devices=disks(2)), frame(101, removed=("nvme1n1",)), frame(5, devices=disks(1))):
-        store.append(one)
+    for current_frame in (frame(100, devices=disks(2)), frame(101, removed=("nvme1n1",)), frame(5, devices=disks(1))):
+        store.append(current_frame)
     assert (set(store.devices), set(store.removed)) == ({"nvme0n1"}, set())
 
 

@@ -25,8 +25,8 @@ def at(second, in_flight, done=0, *, device="sda", still=None, **changed):
 
 def ages(*frames):
     waiting = Waiting()
-    for one in frames:
-        waiting.add(one)
+    for frame in frames:
+        waiting.add(frame)
     return waiting.ages
 
 
@@ -37,9 +37,9 @@ def test_nothing_is_known_before_the_first_frame():
 
 
 def test_in_flight_without_a_completion_is_a_least_age():
-    found = ages(*(at(n, 2) for n in range(10, 41)))
-    assert found.oldest == (Aged("sda", 30 * S, at_least=True, count=2),)
-    assert (found.older, found.at_least, found.oldest_us) == ({1: 2, 10: 2, 60: 0}, True, 30 * S)
+    actual_ages = ages(*(at(n, 2) for n in range(10, 41)))
+    assert actual_ages.oldest == (Aged("sda", 30 * S, at_least=True, count=2),)
+    assert (actual_ages.older, actual_ages.at_least, actual_ages.oldest_us) == ({1: 2, 10: 2, 60: 0}, True, 30 * S)
 
 
 def test_queued_ones_wait_as_well():
@@ -48,8 +48,8 @@ def test_queued_ones_wait_as_well():
 
 
 def test_later_ones_are_younger():
-    found = ages(at(1, 1), at(2, 1), at(3, 4), at(4, 4))
-    assert [(one.age_us, one.count) for one in found.oldest] == [(3 * S, 1), (1 * S, 3)]
+    actual_ages = ages(at(1, 1), at(2, 1), at(3, 4), at(4, 4))
+    assert [(one.age_us, one.count) for one in actual_ages.oldest] == [(3 * S, 1), (1 * S, 3)]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_later_ones_are_younger():
     ],
 )
 def test_nothing_else_is_claimed(later):
-    found = ages(at(0, 2), at(1, 2), *later)
-    assert (found.oldest, set(found.older.values())) == ((), {0})
+    actual_ages = ages(at(0, 2), at(1, 2), *later)
+    assert (actual_ages.oldest, set(actual_ages.older.values())) == ((), {0})
     last = later[-1]
     count = sum(now.in_driver or 0 for device, now in last.outstanding.items() if device not in last.removed)
-    assert (found.of_unknown_age, found.at_least) == (count, count > 0)
+    assert (actual_ages.of_unknown_age, actual_ages.at_least) == (count, count > 0)
 
 
 @pytest.mark.parametrize("kind", [{"gap": "suspended"}, {"late": True}], ids=["suspended", "late"])
@@ -90,15 +90,15 @@ def test_short_intervals_make_no_news_of_a_moment():
 
 
 def test_of_a_busy_device_without_a_probe_no_age_is_known():
-    found = ages(*(at(n, 6, done=500) for n in range(5)))
-    assert (found.oldest, found.older, found.oldest_us) == ((), {1: 0, 10: 0, 60: 0}, None)
-    assert (found.unknown, found.of_unknown_age, found.at_least) == ({"sda": 6}, 6, True)
+    actual_ages = ages(*(at(n, 6, done=500) for n in range(5)))
+    assert (actual_ages.oldest, actual_ages.older, actual_ages.oldest_us) == ((), {1: 0, 10: 0, 60: 0}, None)
+    assert (actual_ages.unknown, actual_ages.of_unknown_age, actual_ages.at_least) == ({"sda": 6}, 6, True)
 
 
 def test_what_has_a_least_age_is_not_of_unknown_age():
-    found = ages(at(1, 2), at(2, 2), at(3, 3))
-    assert [(one.age_us, one.count) for one in found.oldest] == [(2 * S, 2)]
-    assert found.unknown == {"sda": 1}
+    actual_ages = ages(at(1, 2), at(2, 2), at(3, 3))
+    assert [(one.age_us, one.count) for one in actual_ages.oldest] == [(2 * S, 2)]
+    assert actual_ages.unknown == {"sda": 1}
 
 
 def test_a_device_that_the_probe_doesn_t_follow_is_of_unknown_age():
@@ -137,40 +137,43 @@ HELD = InFlight("sda", "write", 2 * S, ("sync",), 8, 4096, 42, "ora_lgwr", issue
 
 
 def test_a_probe_s_ages_are_exact():
-    found = ages(at(5, 1, still=InFlightList((HELD,), {1: 1, 10: 0}, S)))
-    assert found.oldest == (Aged("sda", 3 * S, request=HELD),)
-    assert (found.older, found.at_least) == ({1: 1, 10: 0, 60: 0}, False)
+    actual_ages = ages(at(5, 1, still=InFlightList((HELD,), {1: 1, 10: 0}, S)))
+    assert actual_ages.oldest == (Aged("sda", 3 * S, request=HELD),)
+    assert (actual_ages.older, actual_ages.at_least) == ({1: 1, 10: 0, 60: 0}, False)
 
 
 def test_an_age_is_of_the_moment_at_which_the_probe_looked():
     """A busy tool reports late, and the request may have completed meanwhile."""
-    found = ages(at(5, 1, still=InFlightList((HELD,), {1: 1}, S, 4 * S)))
-    assert found.oldest == (Aged("sda", 2 * S, request=HELD),)
+    actual_ages = ages(at(5, 1, still=InFlightList((HELD,), {1: 1}, S, 4 * S)))
+    assert actual_ages.oldest == (Aged("sda", 2 * S, request=HELD),)
 
 
 def test_a_request_that_the_probe_knows_is_not_claimed_twice():
-    found = ages(*(at(n, 1, still=InFlightList((HELD,), {1: 1}, S)) for n in range(3, 10)))
-    assert found.oldest == (Aged("sda", 7 * S, request=HELD),)
+    actual_ages = ages(*(at(n, 1, still=InFlightList((HELD,), {1: 1}, S)) for n in range(3, 10)))
+    assert actual_ages.oldest == (Aged("sda", 7 * S, request=HELD),)
 
 
 def test_a_request_that_came_while_the_gauges_were_read_is_not_claimed_twice():
     late = HELD._replace(began_us=2 * S + 30_000)
-    found = ages(*(at(n, 1, still=InFlightList((late,), {1: 1}, S)) for n in range(2, 10)))
-    assert [(one.at_least, one.count) for one in found.oldest] == [(False, 1)]
+    actual_ages = ages(*(at(n, 1, still=InFlightList((late,), {1: 1}, S)) for n in range(2, 10)))
+    assert [(one.at_least, one.count) for one in actual_ages.oldest] == [(False, 1)]
 
 
 def test_what_began_before_the_probe_has_a_least_age_beside_it():
     still = InFlightList((HELD,), {1: 1}, S)
-    found = ages(at(1, 2), *(at(n, 3, still=still) for n in range(2, 10)))
-    assert [(one.age_us, one.at_least, one.count) for one in found.oldest] == [(8 * S, True, 2), (7 * S, False, 1)]
-    assert (found.older, found.at_least) == ({1: 3, 10: 0, 60: 0}, True)
+    actual_ages = ages(at(1, 2), *(at(n, 3, still=still) for n in range(2, 10)))
+    assert [(one.age_us, one.at_least, one.count) for one in actual_ages.oldest] == [
+        (8 * S, True, 2),
+        (7 * S, False, 1),
+    ]
+    assert (actual_ages.older, actual_ages.at_least) == ({1: 3, 10: 0, 60: 0}, True)
 
 
 def test_what_the_probe_counts_without_a_row_is_not_claimed():
     frames = [at(n, 5, still=InFlightList((HELD,), {1: 4}, 0)) for n in range(3, 10)]
-    found = ages(*frames)
-    assert [(one.at_least, one.count) for one in found.oldest] == [(False, 1), (True, 1)]
-    assert found.older[1] == 5
+    actual_ages = ages(*frames)
+    assert [(one.at_least, one.count) for one in actual_ages.oldest] == [(False, 1), (True, 1)]
+    assert actual_ages.older[1] == 5
 
 
 def test_a_probe_that_ends_leaves_the_least_age():
@@ -199,8 +202,8 @@ def test_a_volume_s_ios_of_unknown_age_are_not_counted_beside_its_disks(still, i
     now = {name: Outstanding(n, 0) for name, n in in_flight.items()}
     done = {Flow(name, "read"): Completed(500, 0) for name in now}
     frames = [at(n, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,) * (n == 3)) for n in range(3, 6)]
-    found = ages(*frames)
-    assert (found.of_unknown_age, found.at_least, found.unknown["dm-0"]) == (unknown, unknown > 0, 9)
+    actual_ages = ages(*frames)
+    assert (actual_ages.of_unknown_age, actual_ages.at_least, actual_ages.unknown["dm-0"]) == (unknown, unknown > 0, 9)
     assert ages(*frames[1:]).of_unknown_age == unknown + 9 * (unknown != 9), "no frame has the volume's disks"
 
 
@@ -215,9 +218,9 @@ def test_a_volume_s_ios_of_unknown_age_are_not_counted_beside_its_disks(still, i
 def test_a_volume_s_old_ios_are_not_counted_beside_its_disks(still):
     now = {"sda": Outstanding(1, 0), "dm-0": Outstanding(1, 0)}
     done = {Flow(name, "read"): Completed(0, 0) for name in now}
-    found = ages(*(at(n, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,)) for n in range(3, 6)))
-    assert "dm-0" in {one.device for one in found.oldest}
-    assert found.older[1] == (still.older[1] if still else 1)
+    actual_ages = ages(*(at(n, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,)) for n in range(3, 6)))
+    assert "dm-0" in {one.device for one in actual_ages.oldest}
+    assert actual_ages.older[1] == (still.older[1] if still else 1)
     alone = {"dm-0": Outstanding(1, 0)}
     assert ages(*(at(n, 0, outstanding=alone, kernel=done, devices=(VOLUME,)) for n in range(3, 6))).older[1] == 1
 
@@ -243,8 +246,8 @@ def test_old_ios_that_a_probe_follows_on_a_volume_and_on_its_disks_are_counted_o
     now = {name: Outstanding(n, 0) for name, n in in_flight.items()}
     done = {Flow(name, "read"): Completed(9, 0) for name in now}
     still = InFlightList(tuple(listed), {1: older}, at_us=6 * S)
-    found = ages(at(6, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,)))
-    assert found.older[1] == number
+    actual_ages = ages(at(6, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,)))
+    assert actual_ages.older[1] == number
 
 
 def test_memory_is_bounded():
@@ -254,7 +257,7 @@ def test_memory_is_bounded():
     rows = waiting.ages.oldest
     assert len(rows) <= MAX_SINCE
     assert rows[0].age_us == 498 * S
-    assert sum(one.count for one in rows) < 499
+    assert sum(row.count for row in rows) < 499
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), min_size=2, max_size=25))
@@ -292,23 +295,23 @@ def test_nothing_old_is_forgotten_beside_a_probe(steps):
 
 def test_counts_of_a_hostile_recording_take_neither_memory_nor_time():
     still = InFlightList((), {1: 2**62, 10: 0, 60: 2**62}, S)
-    found = ages(*(at(n, 1, still=still) for n in range(3, 10)))
-    assert found.older[60] == 2**62
+    actual_ages = ages(*(at(n, 1, still=still) for n in range(3, 10)))
+    assert actual_ages.older[60] == 2**62
 
 
 def test_counted_ones_without_a_row_are_of_the_device_that_must_have_them():
     """The probe lists one of 300; 5 of them may be sdb's, for as many are in flight there."""
     still = InFlightList((HELD,), {1: 300, 10: 200}, S)
     both = {"sda": Outstanding(300, 50), "sdb": Outstanding(5, 0)}
-    found = ages(*(at(n, 0, done=9, still=still, outstanding=both) for n in range(15, 18)))
-    assert found.unlisted == (
+    actual_ages = ages(*(at(n, 0, done=9, still=still, outstanding=both) for n in range(15, 18)))
+    assert actual_ages.unlisted == (
         Aged("sda", 10 * S, at_least=True, count=194),
         Aged("sda", 1 * S, at_least=True, count=100),
     )
-    assert sum(one.count for one in found.of("sda")) == 295
+    assert sum(one.count for one in actual_ages.of("sda")) == 295
     few = {"sda": Outstanding(30, 0), "sdb": Outstanding(280, 0)}
-    found = ages(*(at(n, 0, done=9, still=still, outstanding=few) for n in range(15, 18)))
-    assert [(one.device, one.count) for one in found.unlisted] == [("sdb", 170), ("sda", 19), ("sdb", 100)]
+    actual_ages = ages(*(at(n, 0, done=9, still=still, outstanding=few) for n in range(15, 18)))
+    assert [(one.device, one.count) for one in actual_ages.unlisted] == [("sdb", 170), ("sda", 19), ("sdb", 100)]
 
 
 def test_ages_are_computed_once_per_frame():

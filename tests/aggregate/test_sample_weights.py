@@ -145,7 +145,7 @@ def _by_kernel(key: object) -> bool:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_added_can_be_subtracted_again(seed):
-    frames = [pack(one) for one in Load(seed, rates=RATES).frames(20)]
+    frames = [pack(frame) for frame in Load(seed, rates=RATES).frames(20)]
     sums = FrameSums()
     for stamp, flat in enumerate(frames):
         sums.add(flat, stamp)
@@ -180,7 +180,7 @@ def test_a_counter_of_traced_ios_counts_those_that_each_stands_for():
     families = HostMetrics(ORIGIN, Settings(), stages=True)
     for number, frame in enumerate(LOAD):
         families.add(replace(frame, devices=(Device("sda", 8, 0),) if not number else ()))
-    (counted,) = [one for one in families.families() if one.name == "latmon_traced_latency_seconds"]
+    (counted,) = [family for family in families.families() if family.name == "latmon_traced_latency_seconds"]
     (sample,) = counted.samples
     assert sample.value.count == 6400
 
@@ -193,7 +193,7 @@ def test_hosts_of_a_fleet_have_one_weight():
     frame, refused = merged_frame(parts, seq=0, wall=1_000.0, mono_us=11_000_000, dt_us=1_000_000)
     assert refused == {}
     assert (frame.traced.one_in, frame.traced.sampled) == (1, (1, 16))
-    counts = {series.device: one.count for series, one in frame.traced.histograms.items()}
+    counts = {series.device: histogram.count for series, histogram in frame.traced.histograms.items()}
     assert counts == {"x:sda": 1600, "y:sda": 1600}
     processes = Counter[str]()
     for issuer, done in frame[measurements.ISSUERS].items():

@@ -22,16 +22,16 @@ SDC = traced_disk()
 def test_the_tail_names_the_stage_that_makes_it():
     where = tail_cut(SDC, "sdc")
     assert where == bucket_bounds(bucket_index(30_093))[0]
-    found = tail(SDC, "sdc", OPS, where)
-    assert found.count == 2
-    assert found.share["softirq"] == pytest.approx(30_000 / 30_093)
-    assert sum(found.share.values()) == pytest.approx(1)
+    actual_tail = tail(SDC, "sdc", OPS, where)
+    assert actual_tail.count == 2
+    assert actual_tail.share["softirq"] == pytest.approx(30_000 / 30_093)
+    assert sum(actual_tail.share.values()) == pytest.approx(1)
 
 
 def test_the_tail_of_all_is_the_share_of_all_time():
-    found = tail(SDC, "sdc", OPS, 0)
-    assert found.count == 100
-    assert found.share["hba"] == pytest.approx(9_000 / (98 * 100 + 2 * 30_093))
+    actual_tail = tail(SDC, "sdc", OPS, 0)
+    assert actual_tail.count == 100
+    assert actual_tail.share["hba"] == pytest.approx(9_000 / (98 * 100 + 2 * 30_093))
 
 
 def test_a_fixed_threshold_is_a_bucket_s_bound_that_is_not_below_it():
@@ -70,10 +70,12 @@ def test_shares_are_those_of_the_ios_above_the_cut(times, data):
     )
     low, _ = bucket_bounds(bucket_index(data.draw(st.sampled_from(totals))))
     above = [one for one, total in zip(times, totals, strict=True) if total >= low]
-    found = tail(traced, "nvme0n1", OPS, low)
-    assert found.count == len(above)
-    whole = sum(map(sum, above))
-    assert found.share.get("queue", 0) == pytest.approx(sum(q for q, _ in above) / whole if whole else 0)
+    actual_tail = tail(traced, "nvme0n1", OPS, low)
+    assert actual_tail.count == len(above)
+    whole_total = sum(map(sum, above))
+    assert actual_tail.share.get("queue", 0) == pytest.approx(
+        sum(q for q, _ in above) / whole_total if whole_total else 0
+    )
 
 
 def test_what_was_not_followed_is_a_share_of_what_was_traced():
@@ -146,8 +148,8 @@ def test_merged_frames_are_of_the_model_s_own_types():
 def test_a_sliding_maximum_is_that_of_the_window(values, length):
     peak = Peak()
     for stamp, (value, known) in enumerate(values):
-        one = Histogram.record([value]) if known else Histogram(((bucket_index(value), 1),))
-        peak.add(stamp, one)
+        histogram = Histogram.record([value]) if known else Histogram(((bucket_index(value), 1),))
+        peak.add(stamp, histogram)
         peak.forget(stamp - length)
         window = values[max(0, stamp - length + 1) : stamp + 1]
         best = max((v for v, is_known in window if is_known), default=-1)
@@ -161,7 +163,10 @@ def test_no_quantile_of_a_part_exceeds_that_of_the_whole():
     hba = replace(Histogram.record([3_850, 3_930, 3_960] * 50), max=None)
     resume = replace(Histogram.record([9_000] * 150), max=None)
     traced = Traced(
-        {Series("sda", "read", stage): one for stage, one in (("total", total), ("hba", hba), ("resume", resume))}
+        {
+            Series("sda", "read", stage): histogram
+            for stage, histogram in (("total", total), ("hba", hba), ("resume", resume))
+        }
     )
     stages = parts_of(stages_of(traced, "sda"), total_of(traced, "sda"))
     for q in (0.5, 0.9, 0.99):

@@ -40,8 +40,8 @@ def reported(**values):
     ],
 )
 def test_it_is_the_least_of_what_bounds_the_driver(limits, bound):
-    found = ceiling(reported(**limits))
-    assert (found and found.value) == bound
+    limit = ceiling(reported(**limits))
+    assert (limit and limit.value) == bound
 
 
 def test_the_source_of_a_limit_is_reported():
@@ -105,14 +105,14 @@ def test_time_without_any_io_has_no_queue_either():
     assert wall(merge_depths([idle] * 50 + [load] * 10)) == 3
     assert wall(merge_depths([merge_depths([idle] * 50), merge_depths([load] * 10 + [idle])])) == 3
     sums = DepthSum()
-    for at, one in enumerate([idle] * 90 + [load] * 10):
-        sums.add(packed(one), at)
+    for at, depths in enumerate([idle] * 90 + [load] * 10):
+        sums.add(packed(depths), at)
     assert wall(sums.depths) == 3
     for at in range(40):
         sums.remove(packed(idle), at)
-    whole = merge_depths([idle] * 50 + [load] * 10)
-    assert (wall(sums.depths), sums.depths.quiet) == (3, whole.quiet)
-    assert wall(replace(whole, quiet_in=0)) is None, "then it could have been at any other time"
+    whole_depths = merge_depths([idle] * 50 + [load] * 10)
+    assert (wall(sums.depths), sums.depths.quiet) == (3, whole_depths.quiet)
+    assert wall(replace(whole_depths, quiet_in=0)) is None, "then it could have been at any other time"
     assert wall(merge_depths([Depths({0: 400, 3: 600}, {0: 400, 3: 600})] * 10)) is None
 
 

@@ -9,7 +9,7 @@ from latmon.model.inflight import Aged
 
 
 def test_unlike_ones_first_then_the_busy_ones_then_by_name():
-    some = [
+    ranks = [
         Rank("sda", 90.0),
         Rank("sdc", 1_000.0),
         Rank("sdb", 800.0),
@@ -17,7 +17,7 @@ def test_unlike_ones_first_then_the_busy_ones_then_by_name():
         Rank("sde", 1.0, unlike=30.0),
         Rank("sdf", 1.0, finding=0),
     ]
-    assert Order().sort(some) == ["sdf", "sde", "sdd", "sdb", "sdc", "sda"]
+    assert Order().sort(ranks) == ["sdf", "sde", "sdd", "sdb", "sdc", "sda"]
 
 
 @pytest.mark.parametrize("name", ["loop0", "loop12", "ram3", "zram0", "zd16"])
@@ -45,16 +45,16 @@ def test_below_one_percent_of_the_hosts_io_comes_last_unless_it_is_unlike_its_pe
 
 
 def test_who_is_gone_comes_last_and_who_is_not_timed_behind_its_disks():
-    some = [Rank("dm-0", 99.0, is_timed=False), Rank("sdb", 9.0), Rank("sda", 999.0, is_gone=True)]
-    assert Order().sort(some) == ["sdb", "dm-0", "sda"]
+    ranks = [Rank("dm-0", 99.0, is_timed=False), Rank("sdb", 9.0), Rank("sda", 999.0, is_gone=True)]
+    assert Order().sort(ranks) == ["sdb", "dm-0", "sda"]
 
 
 def test_rows_do_not_dance_while_loads_vary():
     rng, order, seen = Random(1), Order(), set()
     means = {f"sd{n}": 1_000.0 * 1.3**n for n in range(12)}
     for _ in range(200):
-        some = [Rank(name, mean * rng.uniform(0.85, 1.15)) for name, mean in means.items()]
-        seen.add(tuple(order.sort(some)))
+        ranks = [Rank(name, mean * rng.uniform(0.85, 1.15)) for name, mean in means.items()]
+        seen.add(tuple(order.sort(ranks)))
     assert len(seen) <= 3, "the first one, and two devices that began at the edge of a step"
     assert order.sort([Rank(name, 16e6 if name == "sd0" else mean) for name, mean in means.items()])[0] == "sd0"
 
@@ -68,8 +68,8 @@ def test_a_share_at_the_limit_does_not_dance_either():
 
 
 def test_a_share_is_by_number_or_by_time():
-    found = shares([("a", 990), ("b", 10)], [("a", 500.0), ("b", 500.0)])
-    assert found == {"a": 0.99, "b": 0.5}
+    actual_shares = shares([("a", 990), ("b", 10)], [("a", 500.0), ("b", 500.0)])
+    assert actual_shares == {"a": 0.99, "b": 0.5}
     assert shares([("a", 0)], [("a", 0.0)]) == {"a": 0.0}
 
 

@@ -39,7 +39,7 @@ def scattered(count, seed=1):
 
 
 def by_lba(requests):
-    return sorted(requests, key=lambda one: one[1])
+    return sorted(requests, key=lambda request: request[1])
 
 
 # Who passed whom
@@ -175,13 +175,16 @@ def test_all_at_once_is_not_known():
 
 
 def test_windows_are_added():
-    one, other = lba_order(issued(by_lba(came(scattered(40, 5))))), lba_order(issued(by_lba(came(scattered(50, 6)))))
-    both = merge_orders([one, LbaOrder(), other])
+    given_lba_order, other = (
+        lba_order(issued(by_lba(came(scattered(40, 5))))),
+        lba_order(issued(by_lba(came(scattered(50, 6))))),
+    )
+    both = merge_orders([given_lba_order, LbaOrder(), other])
     assert both.count == 90
     assert both.pairs == 39 + 49
-    assert both.most_overtaken == max(one.most_overtaken, other.most_overtaken)
-    assert both.longest_wait_us == max(one.longest_wait_us, other.longest_wait_us)
-    assert merge_orders([one]) == one
+    assert both.most_overtaken == max(given_lba_order.most_overtaken, other.most_overtaken)
+    assert both.longest_wait_us == max(given_lba_order.longest_wait_us, other.longest_wait_us)
+    assert merge_orders([given_lba_order]) == given_lba_order
 
 
 def test_no_pair_is_made_across_windows():

@@ -32,7 +32,7 @@ def device(name="sda", driver="lpfc", *, host="host0", kind="disk", timed=True, 
 
 def off(*devices, **depths):
     """Device -> ids of what is off."""
-    return {one.device: {remark.id for remark in one.off} for one in audit(devices, depths)}
+    return {audited.device: {remark.id for remark in audited.off} for audited in audit(devices, depths)}
 
 
 DEFAULTS = {
@@ -171,27 +171,27 @@ def test_a_host_limit_that_several_share():
         device("sdb", host="host1", **FC | {"can_queue": 32}),
     ]
     assert off(*other) == {"sda": set(), "sdb": set()}
-    (one, _) = audit([device(name, **FC | {"can_queue": 48}) for name in ("sda", "sdb")], {})
-    assert [r.note for s in one.settings for r in s.remarks if r.id == "host-limit-shared"] == [True]
+    (audited, _) = audit([device(name, **FC | {"can_queue": 48}) for name in ("sda", "sdb")], {})
+    assert [r.note for s in audited.settings for r in s.remarks if r.id == "host-limit-shared"] == [True]
 
 
 def test_one_setting_for_all_while_one_needs_it():
     all_low = [device(name, **FC | {"queue_depth": 3, "cmd_per_lun": 3}) for name in ("sda", "sdb", "sdc")]
-    rows = {one.device: one for one in audit(all_low, {"sda": HELD, "sdb": EASY})}
+    rows = {audited.device: audited for audited in audit(all_low, {"sda": HELD, "sdb": EASY})}
     text = next(r.text for r in rows["sdb"].off if r.id == "global-setting")
     assert text == "3 is the same on all 3 devices of its host: it penalises all; only sda reaches it"
 
 
 def test_what_the_scheduler_does_by_default_before_an_adapter_is_a_note():
-    (one,) = audit([device(**FC | {"scheduler": "mq-deadline"})], {})
-    assert one.off == ()
-    assert [r.id for s in one.settings for r in s.remarks if s.limit.name == "scheduler"] == ["scheduler-sorts"]
+    (audited,) = audit([device(**FC | {"scheduler": "mq-deadline"})], {})
+    assert audited.off == ()
+    assert [r.id for s in audited.settings for r in s.remarks if s.limit.name == "scheduler"] == ["scheduler-sorts"]
 
 
 def test_every_setting_has_a_row_and_what_was_not_looked_at_is_not_known():
-    (one,) = audit([device(**FC), Device("sdz", 8, 1)], {})
-    assert [row.limit.name for row in one.settings] == list(FC)
-    assert (one.most, one.usual, one.queued, one.limited_to) == (None, None, None, None)
+    (audited,) = audit([device(**FC), Device("sdz", 8, 1)], {})
+    assert [row.limit.name for row in audited.settings] == list(FC)
+    assert (audited.most, audited.usual, audited.queued, audited.limited_to) == (None, None, None, None)
 
 
 def test_a_depth_that_a_driver_sets_for_a_kind_is_a_note_and_one_that_only_this_one_has_is_off():
@@ -199,8 +199,8 @@ def test_a_depth_that_a_driver_sets_for_a_kind_is_a_note_and_one_that_only_this_
     values = FC | {"queue_depth": 32, "can_queue": 967, "nr_tags": 967, "cmd_per_lun": 256}
     sata = [replace(device(name, "megaraid_sas", **values), model="ST8000") for name in ("sda", "sdb")]
     raid = replace(device("sdc", "megaraid_sas", **values | {"queue_depth": 256}), model="PERC H755")
-    rows = {one.device: one for one in audit([*sata, raid], {})}
-    assert [one.off for one in rows.values()] == [(), (), ()]
+    rows = {audited.device: audited for audited in audit([*sata, raid], {})}
+    assert [row.off for row in rows.values()] == [(), (), ()]
     assert [r.id for s in rows["sda"].settings for r in s.remarks if s.limit.name == "queue_depth"] == [
         "depth-below-minimum"
     ]
@@ -212,10 +212,10 @@ def test_without_a_scheduler_waiting_above_full_tags_is_unknown():
     """The kernel counts no request for who waits for a tag: nothing is queued, and yet 12 of 16 wait."""
     full = Depths({0: 100, 4: 9900}, {0: 10_000})
     values = COMMON | {"scheduler": "none", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 1}
-    (one,) = audit([device("vda", "virtio_blk", **values)], {"vda": full})
-    assert (one.limited_to, one.at_limit, [r.id for r in one.remarks]) == (None, True, ["at-limit"])
+    (audited,) = audit([device("vda", "virtio_blk", **values)], {"vda": full})
+    assert (audited.limited_to, audited.at_limit, [r.id for r in audited.remarks]) == (None, True, ["at-limit"])
     text = "at its limit of 4 for most of the busy time; I/Os that wait above aren't counted here (queue/nr_requests)"
-    assert [(r.text, r.note) for r in one.remarks] == [(text, False)]
+    assert [(r.text, r.note) for r in audited.remarks] == [(text, False)]
     (many,) = audit(
         [device("vda", "virtio_blk", **values | {"nr_requests": 128})], {"vda": Depths({128: 9000}, {0: 9000})}
     )
@@ -226,14 +226,14 @@ def test_without_a_scheduler_waiting_above_full_tags_is_unknown():
 
 def test_at_a_depth_of_the_device_who_waits_has_a_request_and_is_counted():
     full = Depths({0: 100, 4: 9900}, {0: 10_000})
-    (one,) = audit([device(**FC | {"queue_depth": 4, "cmd_per_lun": 3})], {"sda": full})
-    assert (one.at_limit, one.limited_to) == (False, None)
+    (audited,) = audit([device(**FC | {"queue_depth": 4, "cmd_per_lun": 3})], {"sda": full})
+    assert (audited.at_limit, audited.limited_to) == (False, None)
 
 
 def test_a_bucket_s_end_is_reported_as_the_limit_that_lies_in_it():
     top = Depths({0: 100, 1024: 9900}, {0: 100, 16: 9900}, most=None)
-    (one,) = audit([device(**FC | {"queue_depth": 1023, "nr_requests": 2048})], {"sda": top})
-    assert (one.limited_to, one.most, one.usual) == (1023, 1023, 1023)
+    (audited,) = audit([device(**FC | {"queue_depth": 1023, "nr_requests": 2048})], {"sda": top})
+    assert (audited.limited_to, audited.most, audited.usual) == (1023, 1023, 1023)
 
 
 def test_tags_that_all_queues_share_are_not_multiplied():
@@ -327,8 +327,8 @@ def test_a_global_throttle_penalises_all_disks(driver, values, name, value, text
     module, _, begin = name.partition(":")
     settings = {f"module {module}": {f"/etc/system {begin}_max_throttle": value}}
     (row,) = audit([device(f"{driver}1", driver, **HEALTHY | values)], {}, settings=settings)
-    found = [r.text for s in row.settings for r in s.remarks if r.id == "global-setting"]
-    assert (len(found), "".join(found)[: len(text)]) == (bool(text), text)
+    texts = [r.text for s in row.settings for r in s.remarks if r.id == "global-setting"]
+    assert (len(texts), "".join(texts)[: len(text)]) == (bool(text), text)
     assert [s.limit.source for s in row.settings if s.limit.name.endswith("d_max_throttle")] in ([], ["/etc/system"])
 
 

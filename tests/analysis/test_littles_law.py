@@ -59,9 +59,9 @@ def window(in_driver, ios, mean_us, longest_us=50_000, *, queued=None, source=PR
 
 def test_what_is_stuck_explains_the_difference():
     """172 IOPS at 3.43 ms: 2.6 in flight are explained only with the two that never complete."""
-    found = window(2.63, 10_320, 3430.0, waiting=STUCK, left=3)
-    assert (found.law.stuck, found.law.agrees) == (2, True)
-    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
+    law_check = window(2.63, 10_320, 3430.0, waiting=STUCK, left=3)
+    assert (law_check.law.stuck, law_check.law.agrees) == (2, True)
+    assert law_check.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
 
 
 @pytest.mark.parametrize(
@@ -72,29 +72,29 @@ def test_what_is_stuck_explains_the_difference():
     ],
 )
 def test_ios_of_unknown_age_may_be_stuck(left, why):
-    found = window(2.63, 10_320, 3430.0, left=left)
-    assert found.sentence == f"172 IOPS at 3.43 ms: 0.59 by Little's law, 2.63 counted in driver and queue; {why}"
+    law_check = window(2.63, 10_320, 3430.0, left=left)
+    assert law_check.sentence == f"172 IOPS at 3.43 ms: 0.59 by Little's law, 2.63 counted in driver and queue; {why}"
 
 
 def test_stuck_for_a_part_of_the_window_counts_for_that_part():
     late = Aged("sda", 30_000_000, count=4)
-    found = window(2.6, 10_320, 3430.0, waiting=(late,), left=4)
-    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
+    law_check = window(2.6, 10_320, 3430.0, waiting=(late,), left=4)
+    assert law_check.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
 
 
 def test_what_waits_above_the_driver_isn_t_stuck_in_it():
     rows = [Aged("sda", 300_000_000, request=InFlight("sda", "read", 0, issued=issued)) for issued in (True, False)]
     reported = Depths({1: 24_000, 2: 36_000}, source=PROBE)
-    found = of(reported, MINUTE_US, MINUTE_US, driver=MeanTimes(10_320, 3430.0, 50_000), waiting=rows, left=2)
-    assert (found.of, found.law.stuck) == ("driver", 1)
-    assert "counted in the driver" in found.sentence
+    law_check = of(reported, MINUTE_US, MINUTE_US, driver=MeanTimes(10_320, 3430.0, 50_000), waiting=rows, left=2)
+    assert (law_check.of, law_check.law.stuck) == ("driver", 1)
+    assert "counted in the driver" in law_check.sentence
 
 
 def test_the_sides_are_equal_only_within_a_tenth():
     """Seen: 587 IOPS = 0.439 in flight / 899 us, whose product is 0.528."""
-    found = window(0.439, 5870, 899.0, source=SYSFS, time_us=10_000_000)
-    assert found.law.agrees
-    assert found.sentence == (
+    law_check = window(0.439, 5870, 899.0, source=SYSFS, time_us=10_000_000)
+    assert law_check.law.agrees
+    assert law_check.sentence == (
         "587 IOPS at 899 us: 0.528 by Little's law, 0.439 counted in driver and queue (within the sampling error)"
     )
     assert window(0.5, 5870, 899.0, source=SYSFS, time_us=10_000_000).sentence == "587 IOPS = 0.5 in flight / 899 us"
@@ -103,14 +103,14 @@ def test_the_sides_are_equal_only_within_a_tenth():
 def test_stuck_ios_without_an_exact_age_have_two_bounds():
     """The probe lists 64 of 300 that wait for 44 s, and reports that the others are older than 10 s."""
     rows = (Aged("sda", 44_000_000, count=64), Aged("sda", 10_000_000, at_least=True, count=236))
-    found = window(396, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
-    assert found.law.agrees
-    assert found.sentence == (
+    law_check = window(396, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
+    assert law_check.law.agrees
+    assert law_check.sentence == (
         "629 IOPS at 193 ms: 121 by Little's law + 115 to 299 stuck, 380 counted in driver and queue"
     )
     later = (Aged("sda", 104_000_000, count=64), Aged("sda", 60_000_000, at_least=True, count=100))
-    found = window(225, 18_870, 194_000.0, 250_000, waiting=later, left=164)
-    assert found.sentence == "314 IOPS at 194 ms: 61 by Little's law + 164 stuck = 225 counted in driver and queue"
+    law_check = window(225, 18_870, 194_000.0, 250_000, waiting=later, left=164)
+    assert law_check.sentence == "314 IOPS at 194 ms: 61 by Little's law + 164 stuck = 225 counted in driver and queue"
     too_many = window(600, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
     assert too_many.sentence.endswith("568 counted in driver and queue; what explains the difference is not known")
 
@@ -139,8 +139,8 @@ def test_sampled_gauges_may_differ_by_their_sampling_error():
 
 def test_sampled_gauges_that_see_less_are_reported_to():
     """Seen on a busy host: 0.06 sampled of 0.1, for the sampler takes a CPU from the load."""
-    found = window(0.06, 17_400, 712.0, source=SYSFS)
-    assert found.sentence == (
+    law_check = window(0.06, 17_400, 712.0, source=SYSFS)
+    assert law_check.sentence == (
         "290 IOPS at 712 us: 0.206 by Little's law, 0.06 counted in driver and queue: sampled gauges miss fast I/Os"
     )
 

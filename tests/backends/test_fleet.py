@@ -117,12 +117,12 @@ def servers(scratch: Path, nets=None, before=None, **paths: str):
 
 async def frames_until(backend, wanted):
     """Return the frames up to the first one that is wanted."""
-    found = []
+    frames = []
     async with asyncio.timeout(PATIENCE_S):
         async for frame in backend.frames():
-            found.append(frame)
+            frames.append(frame)
             if wanted(frame):
-                return found
+                return frames
     raise AssertionError
 
 
@@ -133,11 +133,11 @@ def hosts_of(frame):
 def running(word: str) -> list[int]:
     """Return the processes whose command line or environment has the word, without this one."""
     found = []
-    for one in Path("/proc").glob("[0-9]*"):
+    for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            text = (one / "cmdline").read_bytes() + (one / "environ").read_bytes()
-            if word.encode() in text and int(one.name) != os.getpid():
-                found.append(int(one.name))
+            text = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+            if word.encode() in text and int(path.name) != os.getpid():
+                found.append(int(path.name))
     return found
 
 
@@ -163,12 +163,12 @@ def killed(word: str):
 def files_of(word: str) -> list[Path]:
     """Return the directories of latmon's files that the shells with this word have made."""
     shells = set(map(str, running(word)))
-    made = [one for at in ("/run", "/dev/shm", "/tmp") for one in Path(at).glob("latmon-fleet.*")]
-    return [one for one in made if one.name.split(".")[1] in shells]
+    paths = [path for at in ("/run", "/dev/shm", "/tmp") for path in Path(at).glob("latmon-fleet.*")]
+    return [path for path in paths if path.name.split(".")[1] in shells]
 
 
 def any_left(files: list[Path]) -> bool:
-    return any(one.exists() for one in files)
+    return any(file.exists() for file in files)
 
 
 @needs_ssh
@@ -177,19 +177,19 @@ async def test_two_hosts_with_and_without_latmon_are_one_capture(tmp_path):
     with servers(tmp_path, plain=tools_in(tmp_path / "1"), own=tools_in(tmp_path / "2", latmon="")) as (client, _):
         async with FleetBackend(options, ["plain", "own"], client) as backend:
             begun = time.monotonic_ns() // 1000
-            found = await frames_until(backend, lambda one: hosts_of(one) == {"plain", "own"})
+            frames = await frames_until(backend, lambda one: hosts_of(one) == {"plain", "own"})
             origin = backend.origin
     assert (origin.host, origin.tier) == ("2 hosts", "D")
-    assert abs(found[-1].mono_us - begun) < PATIENCE_S * 1e6
-    assert abs(found[-1].wall - time.time()) < PATIENCE_S
-    named = {one.name: one for frame in found for one in frame.devices}
+    assert abs(frames[-1].mono_us - begun) < PATIENCE_S * 1e6
+    assert abs(frames[-1].wall - time.time()) < PATIENCE_S
+    named = {device.name: device for frame in frames for device in frame.devices}
     both = [(one, named.get(one.replace("plain:", "own:"))) for one in named if one.startswith("plain:")]
     both = [(one, other) for one, other in both if other is not None]  # a loop device may have come meanwhile
     assert both
     # the shell's report about a disk is what the reader of sysfs finds itself
     for name, other in both:
         assert (named[name].kind, named[name].driver, named[name].model) == (other.kind, other.driver, other.model)
-        assert {one.name for one in named[name].limits} <= {one.name for one in other.limits}
+        assert {limit.name for limit in named[name].limits} <= {limit.name for limit in other.limits}
     assert all("latmon" in one.untimed for name, one in named.items() if name.startswith("plain:"))
 
 
@@ -250,7 +250,7 @@ async def test_a_host_that_dies_is_named_and_comes_back(tmp_path, monkeypatch):
             assert left
             assert all(name.startswith("other:") for name in left)
             back = await frames_until(backend, lambda one: "other" in hosts_of(one))
-            assert left <= {one.name for one in back[-1].devices}
+            assert left <= {device.name for device in back[-1].devices}
             assert started
 
 
@@ -273,10 +273,10 @@ async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_p
     options = Options(interval_us=500_000)
     with servers(tmp_path, plain=tools_in(tmp_path / "1"), bad=path) as (client, _):
         async with FleetBackend(options, ["plain", "bad"], client) as backend:
-            found = await frames_until(backend, lambda one: "bad: " in one.health.notice)
-    assert "can't read" in found[-1].health.notice
-    assert found[-1].health.notice.isprintable()
-    assert hosts_of(found[-1]) == {"plain"}
+            frames = await frames_until(backend, lambda one: "bad: " in one.health.notice)
+    assert "can't read" in frames[-1].health.notice
+    assert frames[-1].health.notice.isprintable()
+    assert hosts_of(frames[-1]) == {"plain"}
 
 
 @pytest.mark.slow
@@ -289,8 +289,8 @@ async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_pa
     options = Options(interval_us=200_000)
     with servers(tmp_path, plain=tools_in(tmp_path / "1"), hung=path) as (client, _), killed(mark):
         async with FleetBackend(options, ["plain", "hung"], client) as backend:
-            found = await frames_until(backend, lambda one: "hung: starting" in one.health.notice and one.kernel)
-    assert hosts_of(found[-1]) == {"plain"}
+            frames = await frames_until(backend, lambda one: "hung: starting" in one.health.notice and one.kernel)
+    assert hosts_of(frames[-1]) == {"plain"}
 
 
 @pytest.mark.slow
@@ -310,14 +310,14 @@ async def test_a_screen_begins_without_a_host_that_is_slow_and_names_it(tmp_path
         try:
             begun = time.monotonic()
             async with FleetBackend(options, [*paths], client, patient=False) as backend:
-                first = next(one for one in backend._hosts if one.is_settled)
+                first = next(host for host in backend._hosts if host.is_settled)
                 assert (first.label, backend._hosts[1].is_settled) == ("plain", False)
                 print(f"{said}: first screen after {time.monotonic() - begun:.1f} s")
                 assert "total" in backend.origin.measured
                 assert not backend.origin.reason
-                found = await frames_until(backend, lambda one: one.kernel)
-                assert hosts_of(found[-1]) == {"plain"}
-                assert any(said in one.health.notice for one in found)
+                frames = await frames_until(backend, lambda one: one.kernel)
+                assert hosts_of(frames[-1]) == {"plain"}
+                assert any(said in frame.health.notice for frame in frames)
                 if latmon is None:
                     os.kill(started["slow"].pid, signal.SIGCONT)
                 await frames_until(backend, lambda one: hosts_of(one) == {*paths})
@@ -341,8 +341,8 @@ async def test_a_limit_begins_without_hosts_that_are_not_ready_which_are_named_u
             Options(interval_us=200_000), [*paths], client, patience_s=15.0, waiting=states.append
         ) as backend:
             assert time.monotonic() - begun < backend_module.COMPILING_S
-            found = await frames_until(backend, lambda one: one.kernel)
-    assert hosts_of(found[-1]) == {"plain"}
+            frames = await frames_until(backend, lambda one: one.kernel)
+    assert hosts_of(frames[-1]) == {"plain"}
     assert ["plain: connecting", "hung: connecting"] in states
     assert ["hung: starting"] in states
     assert states[-1] == ()
@@ -372,8 +372,8 @@ async def first_notice(scratch, word, **paths):
     """Return the notices of a fleet of these hosts up to the first one with the word, and the last frame."""
     with servers(scratch, **paths) as (client, _):
         async with FleetBackend(Options(interval_us=500_000), [*paths], client) as backend:
-            found = await frames_until(backend, lambda one: word in one.health.notice)
-    return "; ".join(one.health.notice for one in found), found[-1]
+            frames = await frames_until(backend, lambda one: word in one.health.notice)
+    return "; ".join(frame.health.notice for frame in frames), frames[-1]
 
 
 @pytest.mark.slow
@@ -444,13 +444,13 @@ REFUSED = "echo sudo: a password is required >&2; exit 1"
 async def test_a_host_whose_bpftrace_can_not_run_is_measured_by_its_counters_and_named(tmp_path, host_with, said):
     with servers(tmp_path, plain=host_with(tmp_path / "1")) as (client, _):
         async with FleetBackend(Options(interval_us=500_000), ["plain"], client, RemoteBpftrace) as backend:
-            found = await frames_until(backend, lambda one: one.kernel)
+            frames = await frames_until(backend, lambda one: one.kernel)
             assert await asyncio.to_thread(gone, str(tmp_path / "1/bpftrace"))
-    notices = "; ".join(one.health.notice for one in found)
+    notices = "; ".join(frame.health.notice for frame in frames)
     assert said in notices
     assert notices.isprintable()
-    assert not found[-1].histograms
-    assert any(one.limits for frame in found for one in frame.devices)  # the facts came with the counters
+    assert not frames[-1].histograms
+    assert any(device.limits for frame in frames for device in frame.devices)  # the facts came with the counters
 
 
 READY = 'printf \'{"type":"printf","data":"ready block_a"}\\n\''
@@ -470,9 +470,9 @@ async def test_a_bpftrace_that_is_ready_and_gives_no_interval_makes_way_for_the_
     monkeypatch.setattr(host, "PAUSES_S", (0.2,))
     with servers(tmp_path, plain=probed(tmp_path / "1", f"{READY}; {then}")) as (client, _):
         async with FleetBackend(Options(interval_us=500_000), ["plain"], client, RemoteBpftrace) as backend:
-            found = await frames_until(backend, lambda one: one.kernel)
+            frames = await frames_until(backend, lambda one: one.kernel)
             assert await asyncio.to_thread(gone, str(tmp_path / "1/bpftrace"))
-    assert "its bpftrace gave no interval for " in "; ".join(one.health.notice for one in found)
+    assert "its bpftrace gave no interval for " in "; ".join(frame.health.notice for frame in frames)
 
 
 live_probe = [
@@ -517,26 +517,30 @@ async def test_the_bpftrace_of_a_host_without_latmon_counts_what_fio_did(suite, 
             backend.request_tracing(())
             begun = time.monotonic_ns() // 1000
             doing = asyncio.create_task(asyncio.to_thread(fio, tmp_path, 3, {**job, "filename": disk.path}))
-            found = await frames_until(backend, lambda _: doing.done())
+            frames = await frames_until(backend, lambda _: doing.done())
             done = doing.result()["job"]["read"]
             ended = time.monotonic_ns() // 1000
             flow = Flow(f"bare:{disk.name}", "read")
-            found += await frames_until(backend, lambda one: one.mono_us > ended + 2_000_000 and flow in one.kernel)
+            frames += await frames_until(backend, lambda one: one.mono_us > ended + 2_000_000 and flow in one.kernel)
             part = backend.taken_by_host()[-1]
         assert await asyncio.to_thread(gone, path)
-    assert sum(one.kernel[flow].count for one in found if flow in one.kernel) == done.count
-    seen = sum(one.seen[flow].count for one in found if flow in one.seen)
-    timed = sum(one.histograms[at].count for one in found for at in one.histograms if at == Series(*flow, "total"))
+    assert sum(frame.kernel[flow].count for frame in frames if flow in frame.kernel) == done.count
+    seen = sum(frame.seen[flow].count for frame in frames if flow in frame.seen)
+    timed = sum(
+        frame.histograms[at].count for frame in frames for at in frame.histograms if at == Series(*flow, "total")
+    )
     least = 0.93 - CROWDED * crowded()  # other tests run bpftrace, too: then the kernel skips some runs of tier C
     assert least * done.count <= timed <= seen <= done.count
-    outliers = [one for frame in found for one in frame.outliers if one.device == flow.device]
+    outliers = [outlier for frame in frames for outlier in frame.outliers if outlier.device == flow.device]
     assert outliers
-    assert all(begun <= one.mono_us <= ended + 200_000 for one in outliers)  # two clocks: half a round trip and 10 ms
-    assert any("bare: no stages are traced: this needs latmon on the host" in one.health.notice for one in found)
+    assert all(
+        begun <= outlier.mono_us <= ended + 200_000 for outlier in outliers
+    )  # two clocks: half a round trip and 10 ms
+    assert any("bare: no stages are traced: this needs latmon on the host" in frame.health.notice for frame in frames)
     assert part.has_own_clock
     assert (part.origin.backend, part.origin.boot_id) == ("bpftrace", boot_id())
     assert "latmon on the host" in part.origin.why_untraced("queue", "handlers")
-    named = {one.name: one for frame in (*first, *found) for one in frame.devices}
+    named = {device.name: device for frame in (*first, *frames) for device in frame.devices}
     assert (named[flow.device].kind, named[flow.device].untimed) == ("loop", "")
 
 
@@ -599,8 +603,8 @@ def test_a_screen_of_eight_hosts_ticks_while_they_fail_and_names_them_and_leaves
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
     paths = {name: f"{path}:/{mark}" for name, path in eight_hosts(tmp_path).items()}
     full = {"full": ("unshare", "--mount", "--propagation", "private", "sh", "-c", FULL, "sh")}
-    with sshd.nets(*paths) as (here, nets), servers(tmp_path, nets, full, **paths) as (client, started):
-        words = here.words(*latmon("fleet", *paths))
+    with sshd.nets(*paths) as (given_nets, nets), servers(tmp_path, nets, full, **paths) as (client, started):
+        words = given_nets.words(*latmon("fleet", *paths))
         path = f"{client_bin(tmp_path, client)}:{os.environ['PATH']}"
         with Terminal(words, tmp_path, size=(40, 120), PATH=path) as terminal:
             watched = Watched(lambda: terminal.output, 120, 40)
@@ -687,8 +691,8 @@ def ends_in_silence(scratch: Path, cut: str, words: str, quiet_s: float, **paths
         try:
             assert f"{len(paths)}\n" in process.stdout
             assert running(words)
-            for one in nets.values():
-                one.ip("link", "set", "eth0", "down")
+            for net in nets.values():
+                net.ip("link", "set", "eth0", "down")
             for pid in running(str(scratch / "client")) if cut == "client" else ():
                 if pid != process.pid:
                     os.kill(pid, signal.SIGSTOP)
@@ -729,8 +733,8 @@ async def test_a_bpftrace_that_is_killed_on_its_host_is_started_again(tmp_path):
             for pid in running(f"{path}/bpftrace"):
                 if words_of(pid)[0].endswith("/bpftrace"):
                     os.kill(pid, signal.SIGKILL)
-            found = await frames_until(backend, lambda one: "started again" in one.health.notice)
-            assert "probe-restart" in found[-1].gap
+            frames = await frames_until(backend, lambda one: "started again" in one.health.notice)
+            assert "probe-restart" in frames[-1].gap
 
 
 def words_of(pid: int) -> list[str]:
@@ -740,13 +744,13 @@ def words_of(pid: int) -> list[str]:
 
 
 def test_a_suspend_of_a_host_ends_its_connection_because_its_clocks_moved_apart(tmp_path):
-    one = counters(tmp_path)
+    shell_counters = counters(tmp_path)
     suspends = "f power/suspend_stats/success "
     first, second = tick(100.0, 10), tick(101.0, 17)
-    taken(one, *FACTS, *first[:-1], f"{suspends}3", first[-1])
-    assert taken(one, *second[:-1], f"{suspends}3", second[-1])
+    taken(shell_counters, *FACTS, *first[:-1], f"{suspends}3", first[-1])
+    assert taken(shell_counters, *second[:-1], f"{suspends}3", second[-1])
     with pytest.raises(HostError, match="suspended"):
-        taken(one, *tick(102.0, 18)[:-1], f"{suspends}4")
+        taken(shell_counters, *tick(102.0, 18)[:-1], f"{suspends}4")
 
 
 def test_a_first_tick_that_comes_late_moves_no_time_and_drifting_clocks_do(tmp_path):
@@ -795,14 +799,14 @@ async def test_a_clock_that_is_wrong_by_hours_is_named_and_moves_no_time(tmp_pat
     own = tools_in(tmp_path / "2", latmon="", code=ahead)
     with servers(tmp_path, plain=plain, own=own) as (client, _):
         async with FleetBackend(Options(interval_us=500_000), ["plain", "own"], client) as backend:
-            found = await frames_until(backend, lambda one: hosts_of(one) == {"plain", "own"})
-            said = "; ".join(one.health.notice for one in found)
+            frames = await frames_until(backend, lambda one: hosts_of(one) == {"plain", "own"})
+            said = "; ".join(frame.health.notice for frame in frames)
             recorded = backend.taken_by_host()
     assert "plain: its clock is 3h behind" in said
     assert "own: its clock is 2h ahead" in said
-    walls = [one.wall for one in found] + [one.frame.wall for one in recorded]
+    walls = [frame.wall for frame in frames] + [host_part.frame.wall for host_part in recorded]
     assert all(abs(wall - time.time()) < PATIENCE_S for wall in walls)
-    clocks = {one.label: one.origin.extra["fleet_clock"]["wall_s"] for one in recorded}
+    clocks = {host_part.label: host_part.origin.extra["fleet_clock"]["wall_s"] for host_part in recorded}
     assert clocks == {"plain": pytest.approx(10800, abs=60), "own": pytest.approx(-7200, abs=60)}
 
 
@@ -812,8 +816,8 @@ async def test_a_host_that_wants_a_password_is_named_with_the_remedy_and_nothing
     program = write_program(tmp_path, "askpass", f"echo x >> {asked}; echo x")
     for name, value in (("SSH_ASKPASS", str(program)), ("SSH_ASKPASS_REQUIRE", "force"), ("DISPLAY", ":0")):
         monkeypatch.setenv(name, value)
-    with sshd.server(tmp_path, "secret", keys=False) as one:
-        client = sshd.client(tmp_path / "client", {"secret": one})
+    with sshd.server(tmp_path, "secret", keys=False) as server:
+        client = sshd.client(tmp_path / "client", {"secret": server})
         with pytest.raises(UnavailableError, match=r"secret: .*Permission denied \(.*ssh asks for no password here"):
             async with FleetBackend(Options(), ["secret"], client):
                 pass
@@ -830,10 +834,10 @@ async def test_a_host_that_wants_a_password_is_named_with_the_remedy_and_nothing
 )
 async def test_a_host_with_an_unknown_or_a_changed_key_is_named_with_its_remedy(tmp_path, is_known, remedy):
     known = tmp_path / "known_hosts"
-    with sshd.server(tmp_path, "host") as one:
-        key = (one.directory / "user.pub").read_text()  # any key but the host's own
-        known.write_text(f"[127.0.0.1]:{one.port} {key}" if is_known else "")
-        client = sshd.client(tmp_path / "client", {"host": one}, known)
+    with sshd.server(tmp_path, "host") as server:
+        key = (server.directory / "user.pub").read_text()  # any key but the host's own
+        known.write_text(f"[127.0.0.1]:{server.port} {key}" if is_known else "")
+        client = sshd.client(tmp_path / "client", {"host": server}, known)
         with pytest.raises(UnavailableError) as error:
             async with FleetBackend(Options(), ["host"], client):
                 pass
@@ -870,10 +874,10 @@ def test_each_host_is_recorded_to_a_file_with_the_clock_of_this_host(tmp_path):
         _, complaints = (process := command(tmp_path, client, *words)).communicate(timeout=PATIENCE_S)
         assert gone(mark)
     assert process.returncode == EXIT_DONE, complaints
-    files = {one.name.partition("-2")[0]: one for one in out.iterdir()}
+    files = {path.name.partition("-2")[0]: path for path in out.iterdir()}
     assert files.keys() == paths.keys()
-    for one in files.values():
-        recording = open_recording(one)
+    for file in files.values():
+        recording = open_recording(file)
         frames = [item for item in recording if isinstance(item, Frame)]
         assert not recording.damage
         assert frames
@@ -969,8 +973,8 @@ def test_a_disk_that_fills_ends_the_recording_of_a_fleet_and_is_named(tmp_path):
         assert process.returncode == EXIT_INCOMPLETE, said
         assert "(0 hosts): recording to " in said
         assert "are free beside" in said
-        for one in (disk / "fleet").iterdir():
-            recording = open_recording(one)
+        for path in (disk / "fleet").iterdir():
+            recording = open_recording(path)
             assert [item for item in recording if isinstance(item, Frame)]
             assert not recording.damage
 
@@ -1025,8 +1029,12 @@ def counters(root: Path) -> ShellCounters:
     )
 
 
-def taken(one: ShellCounters, *lines: str) -> list[Frame]:
-    return [frame for line in lines if one.tree.take(line.encode()) and (frame := one.frame()) is not None]
+def taken(shell_counters: ShellCounters, *lines: str) -> list[Frame]:
+    return [
+        frame
+        for line in lines
+        if shell_counters.tree.take(line.encode()) and (frame := shell_counters.frame()) is not None
+    ]
 
 
 def test_a_host_without_latmon_is_measured_by_the_difference_of_its_counters(tmp_path):
@@ -1036,7 +1044,7 @@ def test_a_host_without_latmon_is_measured_by_the_difference_of_its_counters(tmp
     assert frame.outstanding["sda"].in_driver == 1
     (device,) = frame.devices
     assert (device.name, device.model) == ("sda", "disk")
-    assert [(one.name, one.value) for one in device.limits] == [("nr_requests", 64)]
+    assert [(limit.name, limit.value) for limit in device.limits] == [("nr_requests", 64)]
 
 
 def test_a_device_made_anew_on_a_host_without_latmon_is_known_by_its_diskseq(tmp_path):
@@ -1064,12 +1072,12 @@ def test_a_device_made_anew_on_a_host_without_latmon_is_known_by_its_diskseq(tmp
 def test_no_line_of_a_host_leads_out_of_its_tree(tmp_path, line):
     root = tmp_path / "root"
     root.mkdir()
-    one = counters(root)
-    frames = taken(one, FACTS[0], line, *FACTS[1:], *tick(100.0, 10), line, *tick(101.0, 17))
+    shell_counters = counters(root)
+    frames = taken(shell_counters, FACTS[0], line, *FACTS[1:], *tick(100.0, 10), line, *tick(101.0, 17))
     assert frames[0].health.undecoded_lines == 2
-    assert not [found for found in tmp_path.rglob("*") if not found.is_relative_to(root)]
-    links = [found for found in root.rglob("*") if found.is_symlink()]
-    assert all(found.readlink().is_relative_to(root) for found in links)
+    assert not [path for path in tmp_path.rglob("*") if not path.is_relative_to(root)]
+    links = [path for path in root.rglob("*") if path.is_symlink()]
+    assert all(link.readlink().is_relative_to(root) for link in links)
 
 
 def test_a_file_below_a_link_is_not_written_through_it(tmp_path):
@@ -1093,29 +1101,29 @@ def test_a_file_below_a_link_is_not_written_through_it(tmp_path):
 def test_counters_that_no_reader_takes_are_left_out(tmp_path, disk, gauge):
     """The frame of all hosts with them ended the screen, and a recording of the host had no frame."""
     hostile = ("@tick 101.0", f"s {disk} 5 0 0 0 0 0 5 5 0 0 0 0 0 0", f"f block/sda/inflight {gauge}", "@end")
-    one = Host("a", "a", Options(), ("ssh",))
+    given_host = Host("a", "a", Options(), ("ssh",))
     facts = ("@facts", f"f block/sda/queue/nr_requests {'9' * 20}", *FACTS[2:])
     good, bad = taken(counters(tmp_path), *facts, *tick(100.0, 0), *tick(100.5, 0), *hostile)
     for frame in (good, bad):
-        one._take_counted(frame, 0)
-    assert [part.frame for part in one._waiting] == [good, bad]
+        given_host._take_counted(frame, 0)
+    assert [part.frame for part in given_host._waiting] == [good, bad]
     left_out = Flow("sda", "read") not in bad.kernel
     assert left_out != (bad.outstanding["sda"] == Outstanding(None, None))
 
 
 def test_a_frame_that_no_reader_takes_ends_the_connection(tmp_path):
-    one = Host("a", "a", Options(), ("ssh",))
+    given_host = Host("a", "a", Options(), ("ssh",))
     (good,) = taken(counters(tmp_path), *FACTS, *tick(100.0, 0), *tick(100.5, 0))
     bad = replace(good, kernel={Flow("sda", "read"): Completed(2**63, 0)})
-    one._take_counted(good, 0)
+    given_host._take_counted(good, 0)
     with pytest.raises(HostError, match="its counters are no numbers of a kernel: "):
-        one._take_counted(bad, 0)
-    assert [part.frame for part in one._waiting] == [good]
+        given_host._take_counted(bad, 0)
+    assert [part.frame for part in given_host._waiting] == [good]
 
 
 def parent_of_the_tree(runtime: object) -> str:
-    with host.private_directory({"XDG_RUNTIME_DIR": str(runtime)}) as made:
-        return str(Path(made).parent)
+    with host.private_directory({"XDG_RUNTIME_DIR": str(runtime)}) as private_directory:
+        return str(Path(private_directory).parent)
 
 
 def test_a_runtime_directory_of_the_user_is_taken(tmp_path):
@@ -1157,27 +1165,29 @@ def test_a_host_keeps_latmons_files_in_no_directory_of_another_user(tmp_path):
 
 
 def test_a_clock_that_is_wrong_is_reported_and_changes_no_time():
-    one = Host("a", "a", Options(), ("ssh",))
+    given_host = Host("a", "a", Options(), ("ssh",))
     now_us = time.monotonic_ns() // 1000
-    one._measured(now_us, 5_000_000, time.time() - 7200)
-    assert one.news() == ["a: its clock is 2h behind"]
-    one.origin = Origin("procfs", "a", "", "1")
-    one._take(Frame(1, time.time() - 7200, 6_000_000, 1_000_000))
-    (recorded,) = one.recorded()
+    given_host._measured(now_us, 5_000_000, time.time() - 7200)
+    assert given_host.news() == ["a: its clock is 2h behind"]
+    given_host.origin = Origin("procfs", "a", "", "1")
+    given_host._take(Frame(1, time.time() - 7200, 6_000_000, 1_000_000))
+    (recorded,) = given_host.recorded()
     assert abs(recorded.frame.wall - time.time()) < PATIENCE_S
-    (waiting,) = one.taken(now_us + 10**9, 0)
+    (waiting,) = given_host.taken(now_us + 10**9, 0)
     assert abs(waiting.frame.mono_us + waiting.shift_us - now_us) < PATIENCE_S * 1e6
 
 
 def test_a_clock_that_is_wrong_again_is_reported_again():
-    one = Host("a", "a", Options(), ("ssh",))
+    given_host = Host("a", "a", Options(), ("ssh",))
     hours = (2, 2, 0, 0, 2, -3, 2)
     for lack in hours:
-        one._check_clock(Offset(0, lack * 3600.0 + 0.1, 1000))
-    assert one.news() == [f"a: its clock is {text}" for text in ("2h behind", "2h behind", "3h ahead", "2h behind")]
+        given_host._check_clock(Offset(0, lack * 3600.0 + 0.1, 1000))
+    assert given_host.news() == [
+        f"a: its clock is {text}" for text in ("2h behind", "2h behind", "3h ahead", "2h behind")
+    ]
     for lack_s in (0.9, 1.1, 0.9, 1.1):  # near the limit
-        one._check_clock(Offset(0, lack_s, 1000))
-    assert len(one.news()) == 1
+        given_host._check_clock(Offset(0, lack_s, 1000))
+    assert len(given_host.news()) == 1
 
 
 def test_the_archive_has_what_a_capture_needs_and_no_screen():
@@ -1229,9 +1239,9 @@ def merged_or_refused(*parts):
 
 
 def test_hosts_are_apart_and_several_frames_of_one_host_add_up():
-    one = Histogram.record([100, 200])
+    histogram = Histogram.record([100, 200])
     series, flow = Series("sda", "read", "total"), Flow("sda", "read")
-    values = {"histograms": {series: one}, "kernel": {flow: Completed(2, 8192, 300)}}
+    values = {"histograms": {series: histogram}, "kernel": {flow: Completed(2, 8192, 300)}}
     frame = merged(part("a", **values), part("a", **values), part("b", **values))
     assert {at.device: h.count for at, h in frame.histograms.items()} == {"a:sda": 4, "b:sda": 2}
     assert {at.device: done.count for at, done in frame.kernel.items()} == {"a:sda": 4, "b:sda": 2}
@@ -1251,9 +1261,11 @@ def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_
             SOFTIRQS: {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
         },
     }
-    several = [HostFrame(one.label, one.frame, 0, number=at) for at, one in enumerate((part("a"), part("b")))]
-    several = [replace(one, frame=replace(one.frame, **values)) for one in (*several, several[0])]
-    frame = decoded(merged(*several))
+    host_frames = [HostFrame(one.label, one.frame, 0, number=at) for at, one in enumerate((part("a"), part("b")))]
+    host_frames = [
+        replace(host_frame, frame=replace(host_frame.frame, **values)) for host_frame in (*host_frames, host_frames[0])
+    ]
+    frame = decoded(merged(*host_frames))
     assert {one.thread.comm: one.delay.count for one in frame[WAKEUPS].values()} == {
         "a:ksoftirqd/0": 2,
         "b:ksoftirqd/0": 1,
@@ -1269,15 +1281,15 @@ def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_
 @settings(max_examples=25)
 @given(st.lists(FRAMES, min_size=1, max_size=3))
 def test_a_merged_frame_can_be_read_whatever_the_hosts_measure(frames):
-    several = [HostFrame(f"h{at}", frame, 0, number=at) for at, frame in enumerate(frames)]
-    assert decoded(merged(*several)).seq == 7
+    host_frames = [HostFrame(f"h{at}", frame, 0, number=at) for at, frame in enumerate(frames)]
+    assert decoded(merged(*host_frames)).seq == 7
 
 
 def test_an_outlier_has_the_time_of_this_host():
     outlier = Outlier(wall=3.0, mono_us=4_500_000, device="sda", op="read", total_us=200_000)
-    (found,) = merged(part(shift_us=45_000_000, outliers=(outlier,))).outliers
-    assert (found.device, found.mono_us) == ("a:sda", 49_500_000)
-    assert found.wall == pytest.approx(999.5)
+    (actual_outlier,) = merged(part(shift_us=45_000_000, outliers=(outlier,))).outliers
+    assert (actual_outlier.device, actual_outlier.mono_us) == ("a:sda", 49_500_000)
+    assert actual_outlier.wall == pytest.approx(999.5)
 
 
 def test_losses_are_added_and_the_reason_for_counts_alone_is_the_devices():
@@ -1302,15 +1314,15 @@ def test_an_origin_measures_what_any_host_measures():
 
 @pytest.mark.parametrize("phase_us", [0, -1000, 1000, 199_000, 201_000, 500_000, 799_000, 801_000])
 def test_each_interval_has_one_frame_of_a_host_whatever_the_phase_of_its_clock(phase_us):
-    one = Host("a", "a", Options(), ("ssh",))
+    given_host = Host("a", "a", Options(), ("ssh",))
     jitter = [0, 3000, -2500, 1500, -3000, 2000, 0, -1000] * 4
     ends = [1_000_000 * n + phase_us + late for n, late in enumerate(jitter, 1)]
     found = []
     for until in range(1_000_000, 30_000_000, 1_000_000):
         arrived = [end for end in ends if end <= until + 300_000]
         ends = ends[len(arrived) :]
-        one._waiting.extend(part(mono_us=end) for end in arrived)
-        found.append(len(one.taken(until, 200_000)))
+        given_host._waiting.extend(part(mono_us=end) for end in arrived)
+        found.append(len(given_host.taken(until, 200_000)))
     assert set(found[2:-2]) == {1}
 
 
@@ -1341,11 +1353,11 @@ HEADER = to_line(codec.encode_origin(Origin("bpftrace", "a", "Linux 6.1", "1")))
 
 async def followed(connection, label="a"):
     """Return a host that has read all lines of its connection."""
-    one = Host(label, label, Options(), ("ssh",))
-    one._connection = connection
+    given_host = Host(label, label, Options(), ("ssh",))
+    given_host._connection = connection
     with pytest.raises(HostError, match="the lines have ended"):
-        await one._follow_latmon(connection)
-    return one
+        await given_host._follow_latmon(connection)
+    return given_host
 
 
 def waiting(one):
@@ -1361,11 +1373,11 @@ async def test_idle_devices_of_a_host_keep_their_rows():
     frame = replace(frame, devices=(Device("sda", 8, 0), Device("sdb", 8, 16)))
     line = to_line(codec.IdleWriter().encode(frame))
     assert b"idle" in line
-    one = await followed(FakeConnection(HEADER, line))
-    found = decoded(merged(*one._waiting))
-    assert found.kernel.keys() == {Flow("a:sda", "read"), Flow("a:sdb", "read")}
-    assert found.outstanding.keys() == found.depths.keys() == {"a:sda", "a:sdb"}
-    assert found.outstanding["a:sdb"] == Outstanding(0, 0)
+    given_host = await followed(FakeConnection(HEADER, line))
+    actual_frame = decoded(merged(*given_host._waiting))
+    assert actual_frame.kernel.keys() == {Flow("a:sda", "read"), Flow("a:sdb", "read")}
+    assert actual_frame.outstanding.keys() == actual_frame.depths.keys() == {"a:sda", "a:sdb"}
+    assert actual_frame.outstanding["a:sdb"] == Outstanding(0, 0)
 
 
 def test_times_before_this_hosts_boot_can_be_read():
@@ -1382,13 +1394,13 @@ def test_cgroups_with_long_paths_leave_no_host_out():
     issuers = {Issuer("sda", "read", path): IssuedIO(1, 512) for path in paths}
     limits = (CgroupLimit(paths[0], "sda", "read", 5, None, 1, 512),)
     behind = {Behind("sda", paths[0], path): 9 for path in paths}
-    several = [
+    host_frames = [
         part("a" * 24, cgroup_limits=limits, tables={measurements.ISSUERS: issuers, measurements.BEHIND: behind})
     ]
-    found = decoded(merged(*several))
-    assert sorted(done.count for done in found[measurements.ISSUERS].values()) == [1, 2], "two have the same end"
-    assert sum(found[measurements.BEHIND].values()) == 27
-    names = {one.cgroup for one in (*found[measurements.ISSUERS], *found.cgroup_limits)}
+    frame = decoded(merged(*host_frames))
+    assert sorted(done.count for done in frame[measurements.ISSUERS].values()) == [1, 2], "two have the same end"
+    assert sum(frame[measurements.BEHIND].values()) == 27
+    names = {cgroup_limit.cgroup for cgroup_limit in (*frame[measurements.ISSUERS], *frame.cgroup_limits)}
     assert {(len(name), name[:26]) for name in names} == {(256, "a" * 24 + ":…")}
 
 
@@ -1430,28 +1442,28 @@ async def test_a_lost_answer_about_the_clock_is_asked_for_again(monkeypatch):
     """A host whose answer came too late stayed without rows for ever."""
     now = [100.0]
     connection = FakeConnection(HEADER, *(window(number) for number in range(1, 4)), answers=False)
-    one = Host("a", "a", Options(), ("ssh",), clock=lambda: now.__setitem__(0, now[0] + 2.0) or now[0])
-    one._connection = connection
+    given_host = Host("a", "a", Options(), ("ssh",), clock=lambda: now.__setitem__(0, now[0] + 2.0) or now[0])
+    given_host._connection = connection
     with pytest.raises(HostError, match="the lines have ended"):
-        await one._follow_latmon(connection)
-    assert not waiting(one)
+        await given_host._follow_latmon(connection)
+    assert not waiting(given_host)
     questions = [json.loads(line) for line in connection.sent]
     assert len(questions) == 2
     now_us = time.monotonic_ns() // 1000
     monkeypatch.setattr(host, "CUT_S", 1e9)
-    one._measured(questions[1]["clock"], now_us, time.time())
-    assert [frame.seq for frame in waiting(one)] == [1, 2, 3]
+    given_host._measured(questions[1]["clock"], now_us, time.time())
+    assert [frame.seq for frame in waiting(given_host)] == [1, 2, 3]
 
 
 def test_an_offset_is_replaced_by_a_better_one_and_after_a_jump():
     now = [0.0]
-    one = Host("a", "a", Options(), ("ssh",), clock=lambda: now[0])
+    given_host = Host("a", "a", Options(), ("ssh",), clock=lambda: now[0])
 
     def measured(offset_us, took_us):
         """Take an answer that came after so long, by a clock that lacks so much to ours."""
         now_us = time.monotonic_ns() // 1000
-        one._measured(now_us - took_us, now_us - took_us // 2 - offset_us, time.time())
-        return one._offset.mono_us
+        given_host._measured(now_us - took_us, now_us - took_us // 2 - offset_us, time.time())
+        return given_host._offset.mono_us
 
     near = pytest.approx(7_000_000, abs=50_000)
     assert measured(7_000_000, 200_000) == near
@@ -1466,25 +1478,25 @@ def test_an_offset_is_replaced_by_a_better_one_and_after_a_jump():
 async def test_a_clock_answer_that_is_no_time_is_refused(answer):
     now_us = time.monotonic_ns() // 1000
     line = to_line({"type": "clock", "n": now_us, "mono": now_us, "wall": time.time()} | answer)
-    one = await followed(FakeConnection(HEADER, line, line.replace(b"1e+300", b"1e999"), answers=False))
-    assert one._undecoded == 2
-    assert not one._is_measured
+    given_host = await followed(FakeConnection(HEADER, line, line.replace(b"1e+300", b"1e999"), answers=False))
+    assert given_host._undecoded == 2
+    assert not given_host._is_measured
 
 
 async def test_a_header_that_cannot_be_read_ends_the_connection():
-    one = Host("a", "a", Options(), ("ssh",))
+    given_host = Host("a", "a", Options(), ("ssh",))
     with pytest.raises(HostError, match="header"):
-        await one._follow_latmon(FakeConnection(to_line({"type": "header", "host": 7})))
+        await given_host._follow_latmon(FakeConnection(to_line({"type": "header", "host": 7})))
 
 
 async def test_a_host_without_a_frame_is_named_with_why_its_last_line_is_unreadable():
     now = [100.0]
-    one = Host("a", "a", Options(), ("ssh",), clock=lambda: now[0])
-    one._connection = FakeConnection(HEADER, to_line({"type": "window", "seq": "x"}))
+    given_host = Host("a", "a", Options(), ("ssh",), clock=lambda: now[0])
+    given_host._connection = FakeConnection(HEADER, to_line({"type": "window", "seq": "x"}))
     with pytest.raises(HostError, match="the lines have ended"):
-        await one._follow_latmon(one._connection)
+        await given_host._follow_latmon(given_host._connection)
     now[0] = 110.0
-    assert re.fullmatch(r"a: no frame since \S+: its latmon sends what this one can't read: .+", one.state)
+    assert re.fullmatch(r"a: no frame since \S+: its latmon sends what this one can't read: .+", given_host.state)
 
 
 async def test_the_last_way_of_a_host_is_named_with_why_it_failed(monkeypatch):
@@ -1496,11 +1508,11 @@ async def test_the_last_way_of_a_host_is_named_with_why_it_failed(monkeypatch):
 
     monkeypatch.setattr(host, "hello", nothing)
     monkeypatch.setattr(host.Connection, "open", opened)
-    one = Host("a", "a", Options(), ("ssh",))
-    one._useless = {"counters": "its clock is no number"}
+    given_host = Host("a", "a", Options(), ("ssh",))
+    given_host._useless = {"counters": "its clock is no number"}
     with pytest.raises(HostError, match=r"^its clock is no number$"):
-        await one._connected()
-    assert not one._useless
+        await given_host._connected()
+    assert not given_host._useless
 
 
 async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monkeypatch):
@@ -1514,12 +1526,12 @@ async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Host, "_connected", full)
-    one = Host("a", "a", Options(), ("ssh",))
-    task = asyncio.create_task(one.run())
+    given_host = Host("a", "a", Options(), ("ssh",))
+    task = asyncio.create_task(given_host.run())
     async with asyncio.timeout(PATIENCE_S):
         await again.wait()
     task.cancel()
-    assert "No space left" in one.state
+    assert "No space left" in given_host.state
 
 
 def test_two_frames_of_a_host_in_an_interval_are_added_and_its_gauges_are_the_last_ones():
@@ -1548,14 +1560,14 @@ def test_gaps_notices_task_queues_and_marks_of_hosts_are_in_the_frame():
     frame = decoded(merged(first, part("b", health=Health(notice="no BTF"))))
     assert frame.gap == "a: probe-restart"
     assert frame.health.notice == "a: the probe is restarted; b: no BTF"
-    assert [one.name for one in frame.taskqs] == ["a:sd_taskq"]
+    assert [taskq.name for taskq in frame.taskqs] == ["a:sd_taskq"]
     (mark,) = frame.marks
     assert (mark.text, mark.mono_us, mark.wall) == ("a: before", 49_500_000, pytest.approx(999.5))
 
 
 def test_a_device_that_leaves_and_returns_within_an_interval_is_there():
     frame = merged(part(removed=("sda",)), part(devices=(Device("sda", 8, 0),)))
-    assert [one.name for one in frame.devices] == ["a:sda"]
+    assert [device.name for device in frame.devices] == ["a:sda"]
     assert not frame.removed
 
 
@@ -1585,27 +1597,27 @@ async def test_frames_before_the_answer_about_the_clock_are_kept_with_their_devi
     now_us = time.monotonic_ns() // 1000
     answer = to_line({"type": "clock", "n": now_us, "mono": now_us, "wall": time.time()})
     lines = (HEADER, window(1, devices=(Device("sda", 8, 0),)), window(2), answer, window(3))
-    one = await followed(FakeConnection(*lines, answers=False))
-    assert [frame.seq for frame in waiting(one)] == [1, 2, 3]
-    assert [device.name for device in merged(*one._waiting).devices] == ["a:sda"]
-    assert {found.shift_us for found in one._waiting} == {one._offset.mono_us}
+    given_host = await followed(FakeConnection(*lines, answers=False))
+    assert [frame.seq for frame in waiting(given_host)] == [1, 2, 3]
+    assert [device.name for device in merged(*given_host._waiting).devices] == ["a:sda"]
+    assert {host_frame.shift_us for host_frame in given_host._waiting} == {given_host._offset.mono_us}
 
 
 async def test_lines_that_cannot_be_read_are_counted_in_the_next_frame():
-    one = await followed(FakeConnection(HEADER, b"rubbish", window(1), b"{}", b"[]", b"x", window(2), window(3)))
-    assert [frame.health.undecoded_lines for frame in waiting(one)] == [1, 2, 0]
+    given_host = await followed(FakeConnection(HEADER, b"rubbish", window(1), b"{}", b"[]", b"x", window(2), window(3)))
+    assert [frame.health.undecoded_lines for frame in waiting(given_host)] == [1, 2, 0]
 
 
 async def test_a_host_appears_with_one_frame_and_all_its_devices():
     backend = FleetBackend(Options(), ["a"])
-    (one,) = backend._hosts
+    (given_host,) = backend._hosts
     busy = {"kernel": {Flow("sda", "read"): Completed(5, 0, 0)}}
     lines = [window(number, devices=(Device("sda", 8, 0),) if number == 1 else (), **busy) for number in (1, 2, 3)]
-    one._connection = FakeConnection(HEADER, *lines)
+    given_host._connection = FakeConnection(HEADER, *lines)
     with pytest.raises(HostError):
-        await one._follow_latmon(one._connection)
-    backend._end_us = 2_000_000 + one._offset.mono_us
-    frame = backend._frame(3_000_000 + one._offset.mono_us, late=False)
+        await given_host._follow_latmon(given_host._connection)
+    backend._end_us = 2_000_000 + given_host._offset.mono_us
+    frame = backend._frame(3_000_000 + given_host._offset.mono_us, late=False)
     assert frame.kernel[Flow("a:sda", "read")].count == 5
     assert [device.name for device in frame.devices] == ["a:sda"]
 
@@ -1616,11 +1628,11 @@ async def test_a_device_with_a_name_that_a_shell_would_run_is_left_out_and_named
         "kernel": {Flow(one, "read"): Completed(5, 0, 0) for one in (name, "sda")},
         "devices": (Device(name, 8, 0), Device("cciss!c0d0", 8, 16)),
     }
-    one = await followed(FakeConnection(HEADER, window(1, **values)))
-    frame = decoded(merged(*one._waiting))
+    given_host = await followed(FakeConnection(HEADER, window(1, **values)))
+    frame = decoded(merged(*given_host._waiting))
     assert {flow.device for flow in frame.kernel} == {"a:sda"}
     assert [device.name for device in frame.devices] == ["a:cciss!c0d0"]
-    assert "is no name of a device" in one.news()[0]
+    assert "is no name of a device" in given_host.news()[0]
 
 
 def test_selected_devices_of_a_fleet_have_their_rows_alone():
@@ -1643,7 +1655,11 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
     assert (
         {flow.device for flow in frame.kernel} == frame.thresholds_us.keys() == frame.traced.paths.keys() == {"a:sda"}
     )
-    assert [one.device for one in frame.in_flight.oldest] == [one.device for one in frame.cgroup_limits] == ["a:sda"]
+    assert (
+        [one.device for one in frame.in_flight.oldest]
+        == [cgroup_limit.device for cgroup_limit in frame.cgroup_limits]
+        == ["a:sda"]
+    )
     assert [(one.device, one.name) for one in frame[measurements.ISSUERS]] == [("a:sda", "a:web.service")]
     assert frame.traced.devices == frame.removed == ("a:sda",)
     assert [at.name for at in frame[HANDLERS]] == ["a:ahci"]
@@ -1652,25 +1668,25 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
 
 def test_no_label_has_a_colon_which_separates_it_from_a_device():
     hosts = ["fe80::1%eth0", "[::1]", "ssh://root@[2001:db8::7]:2222", "ssh://a:22", "root@a", "a"]
-    found = remote.labels(hosts)
-    assert not [label for label in found.values() if set(label) & {":", "[", "]"}]
-    assert len({*found.values()}) == len(hosts)
+    labels = remote.labels(hosts)
+    assert not [label for label in labels.values() if set(label) & {":", "[", "]"}]
+    assert len({*labels.values()}) == len(hosts)
     assert remote.labels(hosts[:2]) == {"fe80::1%eth0": "fe80--1%eth0", "[::1]": "0--1"}
 
 
 async def test_tracing_is_requested_on_the_host_of_an_address():
     backend = FleetBackend(Options(), ["fe80::1", "fe80::2"])
-    for one in backend._hosts:
-        one._connection, one._takes_commands = FakeConnection(), True
+    for current_host in backend._hosts:
+        current_host._connection, current_host._takes_commands = FakeConnection(), True
     backend.request_tracing(("fe80--1:sda", "fe80--1:sdb"))
-    first, second = (one._connection.sent for one in backend._hosts)
+    first, second = (host._connection.sent for host in backend._hosts)
     assert [json.loads(line) for line in first] == [{"deepen": ["sda", "sdb"]}]
     assert not second
 
 
 async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
-    one = Host("a", "a", Options(), ("ssh",))
-    one.set_stages("all")
+    given_host = Host("a", "a", Options(), ("ssh",))
+    given_host.set_stages("all")
     connection = FakeConnection(b"@hello", b"@latmon /usr/bin/latmon", b"@ready", HEADER)
 
     async def opened(*_words):
@@ -1682,7 +1698,7 @@ async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
     connection.close = closed
     monkeypatch.setattr(remote.Connection, "open", opened)
     with pytest.raises(HostError, match="the lines have ended"):
-        await one._connected()
+        await given_host._connected()
     (started,) = [line for line in connection.sent if line.startswith(b"latmon ")]
     assert b"--stages all" in started
 
@@ -1696,21 +1712,21 @@ async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
 )
 def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, begin, lines):
     monkeypatch.setattr(host, "_MAX_BYTES", 1 << 20)
-    one = counters(tmp_path)
-    taken(one, *FACTS, *begin)
+    shell_counters = counters(tmp_path)
+    taken(shell_counters, *FACTS, *begin)
     with pytest.raises(HostError, match="more devices than any host"):
-        any(one.tree.take(line.encode()) for line in lines)
-    assert len(one.tree._diskstats) < 10**5
-    assert len(one.tree._fresh) < 1000
+        any(shell_counters.tree.take(line.encode()) for line in lines)
+    assert len(shell_counters.tree._diskstats) < 10**5
+    assert len(shell_counters.tree._fresh) < 1000
 
 
 @pytest.mark.parametrize("line", ["rubbish", "f block/sda/inflight 1 0", "@tick 100.0", "@facts"])
 def test_a_host_that_prints_lines_without_the_end_of_a_tick_is_refused(tmp_path, monkeypatch, line):
     monkeypatch.setattr(host, "_MAX_ANSWER", 1000)
-    one = counters(tmp_path)
-    taken(one, *FACTS, *tick(100.0, 10))
+    shell_counters = counters(tmp_path)
+    taken(shell_counters, *FACTS, *tick(100.0, 10))
     with pytest.raises(HostError, match="without the end of a tick"):
-        taken(one, *[line] * 1001)
+        taken(shell_counters, *[line] * 1001)
 
 
 @pytest.mark.parametrize("line", [b"rubbish", b"@refused latmon /x", b"@latmon /x"])
@@ -1724,19 +1740,19 @@ def test_counts_of_a_device_go_on_where_another_one_comes_or_leaves():
     less = tuple(line for line in FACTS if "model" not in line)
     count, reads = itertools.count(1000, 7), []
     with host.private_directory(os.environ) as root:  # in memory, where no inode is used twice
-        one, disks = counters(Path(root)), Path(root, "sys/block")
+        shell_counters, disks = counters(Path(root)), Path(root, "sys/block")
         for at, facts in enumerate((FACTS, more, less, more, FACTS)):
-            found = taken(one, *facts, *tick(100.0 + at, next(count)))
-            reads += [frame.kernel[Flow("sda", "read")].count for frame in found]
+            frames = taken(shell_counters, *facts, *tick(100.0 + at, next(count)))
+            reads += [frame.kernel[Flow("sda", "read")].count for frame in frames]
             assert (disks / "sdb").exists() == (facts is more)
             assert (disks / "sda/device/model").exists() == (facts is not less)
     assert reads == [7, 7, 7, 7]
 
 
 def test_a_tick_writes_nothing_but_the_gauges_of_devices(tmp_path):
-    one = counters(tmp_path)
+    shell_counters = counters(tmp_path)
     ticked = (*tick(100.0, 10)[:-1], *(f"f block/sda/queue/x{at} 1" for at in range(9)), "f block/sda/size 9", "@end")
-    taken(one, *FACTS, *ticked)
+    taken(shell_counters, *FACTS, *ticked)
     assert not list(tmp_path.rglob("x*"))
     assert (tmp_path / "sys/block/sda/size").read_text() == "8"
     assert (tmp_path / "sys/block/sda/inflight").read_text() == "1 0"
@@ -1835,24 +1851,24 @@ def test_a_link_to_a_program_below_a_directory_of_others_is_refused(tmp_path):
 
 def test_a_host_whose_frame_was_left_out_returns_with_all_its_devices():
     backend = FleetBackend(Options(), ["a"])
-    (one,) = backend._hosts
-    one.origin = Origin("bpftrace", "a", "", "1")
+    (given_host,) = backend._hosts
+    given_host.origin = Origin("bpftrace", "a", "", "1")
     long_name = {"tables": {HANDLERS: {Handler(1, "x" * 255): HandlerRuns(Histogram.record([5]))}}}
-    found = []
+    frames = []
     for end, values in enumerate(({"devices": (Device("sda", 8, 0),)}, long_name, {}), 1):
-        one._take(Frame(end, 100.0, end * 1_000_000, 1_000_000, **values), 0)
+        given_host._take(Frame(end, 100.0, end * 1_000_000, 1_000_000, **values), 0)
         backend._end_us = (end - 1) * 1_000_000
-        found.append(backend._frame(end * 1_000_000, late=False))
-    assert [[device.name for device in frame.devices] for frame in found] == [["a:sda"], [], ["a:sda"]]
-    assert [frame.removed for frame in found] == [(), ("a:sda",), ()]
-    assert "its frame is left out" in found[1].health.notice
+        frames.append(backend._frame(end * 1_000_000, late=False))
+    assert [[device.name for device in frame.devices] for frame in frames] == [["a:sda"], [], ["a:sda"]]
+    assert [frame.removed for frame in frames] == [(), ("a:sda",), ()]
+    assert "its frame is left out" in frames[1].health.notice
 
 
 def test_an_interval_without_a_frame_of_a_host_has_its_state_and_none_of_its_counts():
     """On a crowded host the screen said `stages off` and `no probe` in every other interval."""
     backend = FleetBackend(Options(), ["a"])
-    (one,) = backend._hosts
-    one.origin = Origin("bpftrace", "a", "", "1")
+    (given_host,) = backend._hosts
+    given_host.origin = Origin("bpftrace", "a", "", "1")
     values = {
         "devices": (Device("sda", 8, 0),),
         "kernel": {Flow("sda", "read"): Completed(5, 0, 0)},
@@ -1860,17 +1876,17 @@ def test_an_interval_without_a_frame_of_a_host_has_its_state_and_none_of_its_cou
         "traced": Traced(one_in=2, devices=("sda",), paths={"sda": {"irq": 3}}),
         "health": Health(probes_attached=3, probes_wanted=4, lost_events=1),
     }
-    one._take(Frame(1, 100.0, 1_000_000, 1_000_000, **values), 0)
-    found = [decoded(backend._frame(end, late=False)) for end in (1_000_000, 2_000_000)]
-    assert [sum(done.count for done in frame.kernel.values()) for frame in found] == [5, 0]
-    assert [(frame.traced.one_in, frame.traced.devices) for frame in found] == [(2, ("a:sda",))] * 2
-    assert [dict(frame.traced.paths) for frame in found] == [{"a:sda": {"irq": 3}}, {}]
-    assert [frame.health.probes_attached for frame in found] == [3, 3]
-    assert [frame.health.lost_events for frame in found] == [1, 0]
-    assert found[1].thresholds_us == {"a:sda": 1000}
-    assert not found[1].devices
-    assert not found[1].removed
-    one._last -= 60  # it is silent
+    given_host._take(Frame(1, 100.0, 1_000_000, 1_000_000, **values), 0)
+    frames = [decoded(backend._frame(end, late=False)) for end in (1_000_000, 2_000_000)]
+    assert [sum(done.count for done in frame.kernel.values()) for frame in frames] == [5, 0]
+    assert [(frame.traced.one_in, frame.traced.devices) for frame in frames] == [(2, ("a:sda",))] * 2
+    assert [dict(frame.traced.paths) for frame in frames] == [{"a:sda": {"irq": 3}}, {}]
+    assert [frame.health.probes_attached for frame in frames] == [3, 3]
+    assert [frame.health.lost_events for frame in frames] == [1, 0]
+    assert frames[1].thresholds_us == {"a:sda": 1000}
+    assert not frames[1].devices
+    assert not frames[1].removed
+    given_host._last -= 60  # it is silent
     assert backend._frame(3_000_000, late=False).removed == ("a:sda",)
 
 
@@ -1880,7 +1896,7 @@ def test_the_tree_of_a_latmon_that_was_killed_is_removed_by_the_next_one(tmp_pat
     alive = tmp_path / f"latmon-fleet-{os.getpid()}-x"
     for one in (dead, other, alive):
         (one / "sys").mkdir(parents=True)
-    with host.private_directory({"XDG_RUNTIME_DIR": str(tmp_path)}) as made:
-        assert Path(made).parent == tmp_path
+    with host.private_directory({"XDG_RUNTIME_DIR": str(tmp_path)}) as private_directory:
+        assert Path(private_directory).parent == tmp_path
         assert not dead.exists()
-    assert {one.name for one in tmp_path.iterdir()} == {other.name, alive.name}
+    assert {path.name for path in tmp_path.iterdir()} == {other.name, alive.name}

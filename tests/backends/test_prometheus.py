@@ -70,13 +70,14 @@ def test_the_names_of_the_rules_are_the_generators():
 
 def as_json(latencies):
     """A native histogram as Prometheus prints it."""
-    one = Histogram.record(latencies)
-    edges = [bucket_bounds(index)[1] for index, _ in one.buckets]
+    histogram = Histogram.record(latencies)
+    edges = [bucket_bounds(index)[1] for index, _ in histogram.buckets]
     highs = [1e-6 if edge == 1 else 2 ** (native_index(edge) / 16) for edge in edges]
     buckets = [
-        [0, repr(high / 2 ** (1 / 16)), repr(high), str(n)] for high, (_, n) in zip(highs, one.buckets, strict=True)
+        [0, repr(high / 2 ** (1 / 16)), repr(high), str(n)]
+        for high, (_, n) in zip(highs, histogram.buckets, strict=True)
     ]
-    return {"count": str(one.count), "sum": repr(one.sum / 1e6), "buckets": buckets}, one
+    return {"count": str(histogram.count), "sum": repr(histogram.sum / 1e6), "buckets": buckets}, histogram
 
 
 class _Returning(many_hosts.Hosts):
@@ -103,8 +104,8 @@ def test_a_device_that_returns_does_not_bring_its_totals_into_one_frame(tmp_path
             assert wait_for(lambda: host.scrapes > 8, every=0.2)
             end = int(time.time())
             hosts, devices = (PrometheusStore(client, Rows((name,), 1, one), 1) for one in ("", name))
-            single = {one.wall: one.histograms for one in devices.frames(begin, end)}
-            frames = [one for one in hosts.frames(begin, end) if one.histograms]
+            single = {frame.wall: frame.histograms for frame in devices.frames(begin, end)}
+            frames = [frame for frame in hosts.frames(begin, end) if frame.histograms]
     assert len(frames) > 4
     for frame in frames:
         both = frame.histograms[Series(name, "read", "total")].count
@@ -113,9 +114,9 @@ def test_a_device_that_returns_does_not_bring_its_totals_into_one_frame(tmp_path
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60))
 def test_a_histogram_is_read_back_exactly(latencies):
-    value, one = as_json(latencies)
-    found = read_back(value)
-    assert (found.buckets, found.sum) == (one.buckets, one.sum)
+    value, histogram = as_json(latencies)
+    actual_histogram = read_back(value)
+    assert (actual_histogram.buckets, actual_histogram.sum) == (histogram.buckets, histogram.sum)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ async def test_the_slowest_hosts_are_rows(url, monkeypatch):
         assert frames[-1].health.notice.startswith(f"the 6 of {HOSTS} hosts with the highest p99 of 5 min")
         assert f"1 finding: peer-outlier on {SLOW} sda" in frames[-1].health.notice
         assert {one.name for one in backend.origin.absent} >= {"queue", "hba"}
-        assert all(one.outstanding[SLOW].in_driver == 2 * DEVICES for one in frames)
+        assert all(frame.outstanding[SLOW].in_driver == 2 * DEVICES for frame in frames)
 
 
 async def test_counts_of_a_host_are_exact(url):
@@ -172,15 +173,15 @@ async def test_counts_of_a_host_are_exact(url):
     async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
         frames = await some_frames(backend, 2)
         assert backend.origin.host == SLOW
-        assert [(one.name, one.model) for one in backend._devices.values()] == [("sda", "M"), ("sdb", "M")]
+        assert [(device.name, device.model) for device in backend._devices.values()] == [("sda", "M"), ("sdb", "M")]
         for frame in frames:
             for op in ("read", "write"):
-                one = frame.histograms[Series("sda", op, "total")]
+                histogram = frame.histograms[Series("sda", op, "total")]
                 expected = many_hosts.per_second(many_hosts.SLOW, op)
-                (seconds,) = {n / expected[index] for index, n in one.buckets}
-                assert one.buckets == many_hosts.latency(many_hosts.SLOW, op, int(seconds)).buckets
-                assert one.sum == many_hosts.latency(many_hosts.SLOW, op, int(seconds)).sum
-                assert frame.seen["sda", op].count == one.count
+                (seconds,) = {n / expected[index] for index, n in histogram.buckets}
+                assert histogram.buckets == many_hosts.latency(many_hosts.SLOW, op, int(seconds)).buckets
+                assert histogram.sum == many_hosts.latency(many_hosts.SLOW, op, int(seconds)).sum
+                assert frame.seen["sda", op].count == histogram.count
 
 
 @pytest.mark.slow
@@ -190,8 +191,8 @@ async def test_the_past_has_the_same_frames(url):
         past, step_us = backend.past(), 2_000_000
         last = live[-1]
         stored = list(past.frames(last.mono_us - 2 * step_us, last.mono_us))
-        assert [one.mono_us for one in stored] == [last.mono_us - step_us, last.mono_us]
-        cumulative = [sum(one.count for one in frame.histograms.values()) for frame in stored]
+        assert [frame.mono_us for frame in stored] == [last.mono_us - step_us, last.mono_us]
+        cumulative = [sum(histogram.count for histogram in frame.histograms.values()) for frame in stored]
         assert all(n % 1600 == 0 for n in cumulative)
         assert past.stamps[-1].mono_us >= last.mono_us
         assert past.stamps[0].mono_us < last.mono_us
@@ -219,7 +220,7 @@ async def test_a_host_is_opened_and_left(url):
         assert backend.open_row(SLOW)
         await backend.regroup()
         frames = await some_frames(backend, 1)
-        assert {one.device for one in frames[0].histograms} == {"sda", "sdb"}
+        assert {histogram.device for histogram in frames[0].histograms} == {"sda", "sdb"}
         assert backend.origin.host == SLOW
         assert not backend.open_row("sda")
         assert backend.close_row()
@@ -515,10 +516,10 @@ def test_a_host_is_recorded_and_reported(url, tmp_path, monkeypatch, capsys):
     assert done.returncode == (EXIT_INCOMPLETE if gaps else EXIT_DONE), done.stderr  # a crowded machine scrapes late
     assert not recording.damage
     assert recording.origin.backend == "prometheus"
-    assert {one.name for frame in frames for one in frame.devices} == {"sda", "sdb"}
-    timed = [one for frame in frames for one in frame.histograms.values()]
+    assert {device.name for frame in frames for device in frame.devices} == {"sda", "sdb"}
+    timed = [histogram for frame in frames for histogram in frame.histograms.values()]
     assert timed
-    assert all(one.count > 0 and one.count % 400 == 0 for one in timed)
+    assert all(histogram.count > 0 and histogram.count % 400 == 0 for histogram in timed)
     assert main(["report", str(path)]) == 0
     report = capsys.readouterr().out
     assert report.count("one frame per 2 s") == 1
@@ -587,10 +588,10 @@ def test_the_port_of_an_exporter_is_not_that_of_ssh(instance, host):
 async def test_rows_that_can_not_be_read_leave_those_before(url):
     async with PrometheusBackend(url, interval_us=2_000_000, quick=True) as backend:
         quick = [frame async for frame in backend.frames()]
-        there, backend._client._address = backend._client._address, Address("http://127.0.0.1:1")
+        address, backend._client._address = backend._client._address, Address("http://127.0.0.1:1")
         assert backend.open_row(SLOW)
         await backend.regroup()
-        backend._client._address = there
+        backend._client._address = address
         again = await anext(backend.frames())
         assert again.health.notice.startswith("http://127.0.0.1:1: ")
         assert (again.histograms, again.devices) == (quick[0].histograms, quick[0].devices)
@@ -610,14 +611,14 @@ async def test_an_outage_is_a_gap_with_its_reason(url, answer, reason):
         while not last.histograms or last.dt_us != 2_000_000:
             last = await anext(frames)
         client = backend._store._client
-        there, client._timeout_s = client._address, 1
+        address, client._timeout_s = client._address, 1
         with server as port:
             client._address = Address(f"http://127.0.0.1:{port}")
             gone = await anext(frames)
         assert gone.gap == "no answer"
         assert gone.health.notice.startswith(f"http://127.0.0.1:{port}: {reason}")
         assert gone.mono_us - gone.dt_us == last.mono_us
-        client._address, client._timeout_s = there, 30
+        client._address, client._timeout_s = address, 30
         again = await anext(frames)
         assert again.mono_us - again.dt_us >= gone.mono_us
         assert again.histograms

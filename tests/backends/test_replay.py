@@ -20,8 +20,8 @@ from latmon_backends.replay import ReplayBackend
 
 def record(path, frames, *, origin=ORIGIN, close=True, devices=()):
     writer = Writer.create(path, origin, devices=devices)
-    for one in frames:
-        writer.append(one)
+    for current_frame in frames:
+        writer.append(current_frame)
     writer.flush()
     if close:
         writer.close()
@@ -32,13 +32,13 @@ def record(path, frames, *, origin=ORIGIN, close=True, devices=()):
 
 async def play(*paths, speed=0.0):
     async with ReplayBackend(paths, speed) as backend:
-        return backend.origin, [one async for one in backend.frames()]
+        return backend.origin, [frame async for frame in backend.frames()]
 
 
 @pytest.mark.slow
 async def test_a_replayed_capture_is_the_capture(tmp_path):
     demo = DemoBackend(speed=0, limit=20)
-    frames = [one async for one in demo.frames()]
+    frames = [frame async for frame in demo.frames()]
     path = record(tmp_path / "r", frames, origin=demo.origin)
     assert await play(path) == (demo.origin, frames)
 
@@ -46,7 +46,7 @@ async def test_a_replayed_capture_is_the_capture(tmp_path):
 async def test_it_can_be_played_again(tmp_path):
     path = record(tmp_path / "r", [frame(0), frame(1)])
     async with ReplayBackend([path], 0) as backend:
-        assert [one async for one in backend.frames()] == [one async for one in backend.frames()]
+        assert [frame async for frame in backend.frames()] == [frame async for frame in backend.frames()]
 
 
 async def test_it_keeps_the_pace_it_was_asked_for(tmp_path):
@@ -59,8 +59,8 @@ async def test_it_keeps_the_pace_it_was_asked_for(tmp_path):
 async def test_the_first_frame_comes_at_once(tmp_path):
     path = record(tmp_path / "r", [frame(0), frame(1)])
     async with ReplayBackend([path], 0.001) as backend, asyncio.timeout(30):  # the second comes after 1,000 s
-        async for one in backend.frames():
-            assert one.seq == 0
+        async for current_frame in backend.frames():
+            assert current_frame.seq == 0
             break
 
 
@@ -72,13 +72,13 @@ async def test_a_gap_is_in_the_frame_behind_it(tmp_path):
     writer.append(frame(6))
     writer.close()
     _, frames = await play(tmp_path / "r")
-    assert [one.gap for one in frames] == ["", "disk-stalled", ""]
+    assert [frame.gap for frame in frames] == ["", "disk-stalled", ""]
 
 
 async def test_a_killed_recording_says_so_with_its_last_frame(tmp_path):
     path = record(tmp_path / "r", [frame(0), frame(1)], close=False)
     _, frames = await play(path)
-    assert [one.health.notice for one in frames] == ["", "recording: ended without a closing line (killed?)"]
+    assert [frame.health.notice for frame in frames] == ["", "recording: ended without a closing line (killed?)"]
 
 
 async def test_damage_is_reported_where_it_is(tmp_path):
@@ -88,21 +88,21 @@ async def test_damage_is_reported_where_it_is(tmp_path):
     path.write_bytes(bytes(data))
     _, frames = await play(path)
     assert len(frames) == 5
-    assert [("damaged" in one.health.notice) for one in frames].count(True) == 1
+    assert [("damaged" in frame.health.notice) for frame in frames].count(True) == 1
 
 
 async def test_the_devices_of_the_header_are_in_the_first_frame(tmp_path):
     changed = replace(DISK, model="newer")
     path = record(tmp_path / "r", [frame(0, devices=(changed,)), frame(1)], devices=(DISK, Device("sdb", 8, 16)))
     _, frames = await play(path)
-    assert [one.devices for one in frames] == [(changed, Device("sdb", 8, 16)), ()]
+    assert [frame.devices for frame in frames] == [(changed, Device("sdb", 8, 16)), ()]
 
 
 async def test_recordings_of_one_boot_are_played_through(tmp_path):
     first = record(tmp_path / "a", [frame(0), frame(1)])
     second = record(tmp_path / "b", [frame(1), frame(2)])
     _, frames = await play(first, second)
-    assert [one.seq for one in frames] == [0, 1, 2]
+    assert [frame.seq for frame in frames] == [0, 1, 2]
 
 
 async def test_recordings_of_two_hosts_are_refused(tmp_path):

@@ -58,8 +58,8 @@ async def launcher(tmp_path):
         return made[-1]
 
     yield make
-    for one in made:
-        await one.close()
+    for root_launcher in made:
+        await root_launcher.close()
 
 
 async def gone(pid, seconds=30.0):
@@ -81,17 +81,17 @@ async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
 
 async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkeypatch):
     """Longer than it may take: the process that kept root is not given up."""
-    one = launcher()
-    await one.totals(os.getpid())
+    given_launcher = launcher()
+    await given_launcher.totals(os.getpid())
     monkeypatch.setattr(probe_launcher, "_ANSWER_S", 0.2)
 
     def stopped():
-        assert select.select([one._socket], [], [], 60)[0], "no answer within 60 s"
+        assert select.select([given_launcher._socket], [], [], 60)[0], "no answer within 60 s"
         time.sleep(0.4)
 
     asyncio.get_running_loop().call_soon(stopped)
-    await one.totals(os.getpid())
-    assert not one._gone
+    await given_launcher.totals(os.getpid())
+    assert not given_launcher._gone
 
 
 async def test_a_refusal_is_reported(launcher):
@@ -110,23 +110,23 @@ async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
     path = tmp_path / "dtrace"
     path.write_text("#!/bin/sh\necho '@@ ready io_d 1'\nexec sleep 60\n")
     path.chmod(0o755)
-    one = RootLauncher(dtrace_program.DtraceTool(str(path), "linux"), 1)
+    root_launcher = RootLauncher(dtrace_program.DtraceTool(str(path), "linux"), 1)
     values = {"step_ms": 100, "gate_ns": 900_000_000, "threshold_us": 0}
     scripts = (next(dtrace_program.fillings(load(data_dir("probes") / "dtrace/io_d.yaml"), values)),)
-    probe = await dtrace_probe.DtraceProbe.start(one, dtrace_program.DtraceProgram(scripts), NumberedNames())
+    probe = await dtrace_probe.DtraceProbe.start(root_launcher, dtrace_program.DtraceProgram(scripts), NumberedNames())
     await probe.stop()
     with pytest.raises(OSError, match="root helper has ended"):
-        await one.launch(program())
-    await one.close()
+        await root_launcher.launch(program())
+    await root_launcher.close()
 
 
 async def test_devices_are_traced_by_its_own_children_alone(launcher, monkeypatch):
     """It asks in parts, because a message has an end."""
     monkeypatch.setattr(probe_launcher, "MAX_CHANGES", 2)
-    one = launcher(known=os.getpid())
+    given_launcher = launcher(known=os.getpid())
     asked = []
-    monkeypatch.setattr(one, "_ask", ask := record_of(one._ask, asked))
-    assert not await one.trace_devices(1, {8: True, 9: False, 10: True})  # a process that isn't its child
+    monkeypatch.setattr(given_launcher, "_ask", ask := record_of(given_launcher._ask, asked))
+    assert not await given_launcher.trace_devices(1, {8: True, 9: False, 10: True})  # a process that isn't its child
     assert asked == [{"trace": [1, [[8, True], [9, False]]]}, {"trace": [1, [[10, True]]]}]
     assert (await ask({"stats": False}))[0] == {"stats": False}, "it has answered and goes on"
 
@@ -134,14 +134,14 @@ async def test_devices_are_traced_by_its_own_children_alone(launcher, monkeypatc
 def test_a_process_that_it_did_not_start_is_not_written_to(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(probe_launcher, "trace_devices", lambda pid, *_: not written.append(pid))
-    one = Starter(tool(tmp_path, LIVES), 4711, {"block_c": BLOCK_C})
-    one.children[4712] = None
-    found = [one.answer({"trace": [pid, [[8, True]]]})[0] for pid in (1, 4711, 4712)]
+    starter = Starter(tool(tmp_path, LIVES), 4711, {"block_c": BLOCK_C})
+    starter.children[4712] = None
+    found = [starter.answer({"trace": [pid, [[8, True]]]})[0] for pid in (1, 4711, 4712)]
     assert (found, written) == ([{"traced": False}, {"traced": False}, {"traced": True}], [4712])
-    assert one.answer({"trace": [4712, [[probe_launcher.SAMPLE, 3]]]})[0] == {"traced": True}
+    assert starter.answer({"trace": [4712, [[probe_launcher.SAMPLE, 3]]]})[0] == {"traced": True}
     for wrong in (-1, 1024, True):
         with pytest.raises(MalformedError):
-            one.answer({"trace": [4712, [[probe_launcher.SAMPLE, wrong]]]})
+            starter.answer({"trace": [4712, [[probe_launcher.SAMPLE, wrong]]]})
 
 
 def record_of(ask, asked):
@@ -153,29 +153,29 @@ def record_of(ask, asked):
 
 
 async def test_counters_of_its_own_children_and_of_nobody_else(launcher):
-    one = launcher(known=os.getpid())
-    assert (await one.totals(os.getpid())).skipped is None  # readable, and no tool of ours
-    assert (await one.totals(1)).skipped is None
-    probe = await BpftraceProbe.start(one, program())
-    assert (await one.totals(probe.pid)).run_ns is None
+    given_launcher = launcher(known=os.getpid())
+    assert (await given_launcher.totals(os.getpid())).skipped is None  # readable, and no tool of ours
+    assert (await given_launcher.totals(1)).skipped is None
+    probe = await BpftraceProbe.start(given_launcher, program())
+    assert (await given_launcher.totals(probe.pid)).run_ns is None
     await probe.stop()
-    assert (await one.totals(probe.pid)).run_ns is None
+    assert (await given_launcher.totals(probe.pid)).run_ns is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can have run times counted")
 async def test_run_times_are_counted_as_long_as_asked(launcher):
-    one = launcher()
-    assert await one.count_time(on=True) in (True, False)
-    assert await one.count_time(on=False) is False
+    given_launcher = launcher()
+    assert await given_launcher.count_time(on=True) in (True, False)
+    assert await given_launcher.count_time(on=False) is False
 
 
 async def test_several_at_a_time_but_not_any_number(launcher):
-    one = launcher()
-    probes = [await BpftraceProbe.start(one, program()) for _ in range(MAX_CHILDREN)]
+    given_launcher = launcher()
+    probes = [await BpftraceProbe.start(given_launcher, program()) for _ in range(MAX_CHILDREN)]
     with pytest.raises(OSError, match="run already"):
-        await one.launch(program())
+        await given_launcher.launch(program())
     await asyncio.gather(*(probe.stop() for probe in probes))
-    probe = await BpftraceProbe.start(one, program())
+    probe = await BpftraceProbe.start(given_launcher, program())
     await probe.stop()
 
 
@@ -207,14 +207,14 @@ asyncio.run(main())
 
 
 async def test_when_it_is_gone_nothing_can_be_had_and_nothing_hangs(launcher):
-    one = launcher()
-    probe = await BpftraceProbe.start(one, program())
-    one._process.kill()
-    one._process.wait()
+    given_launcher = launcher()
+    probe = await BpftraceProbe.start(given_launcher, program())
+    given_launcher._process.kill()
+    given_launcher._process.wait()
     with pytest.raises(OSError, match="root helper has ended"):
-        await one.launch(program())
-    assert (await one.totals(probe.pid)).skipped is None
-    assert await one.count_time(on=True) is False
+        await given_launcher.launch(program())
+    assert (await given_launcher.totals(probe.pid)).skipped is None
+    assert await given_launcher.count_time(on=True) is False
     await asyncio.wait_for(probe.stop(), 30)
 
 
@@ -271,10 +271,10 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", [name for name in WRONG if not isinstance(WRONG[name], bytes)])
 def test_what_is_not_right_is_not_answered(tmp_path, wrong):
-    one = Starter(tool(tmp_path, f"touch {tmp_path}/ran"), 1, {"block_c": BLOCK_C})
+    starter = Starter(tool(tmp_path, f"touch {tmp_path}/ran"), 1, {"block_c": BLOCK_C})
     with pytest.raises(MalformedError):
-        one.answer(json.loads(json.dumps(WRONG[wrong])))
-    assert not one.children
+        starter.answer(json.loads(json.dumps(WRONG[wrong])))
+    assert not starter.children
 
 
 SPLINTERS = (
@@ -310,7 +310,7 @@ def test_a_mutated_request_is_answered_or_malformed(tmp_path, monkeypatch, count
     monkeypatch.setattr(probe_launcher, "open_stats", lambda: os.open("/dev/null", os.O_RDONLY))
     NoProcess.texts.clear()
     (tmp_path / "proc").mkdir()
-    one = Starter(tool(tmp_path, "exit 1"), 1, {"block_c": BLOCK_C}, tmp_path / "proc")
+    starter = Starter(tool(tmp_path, "exit 1"), 1, {"block_c": BLOCK_C}, tmp_path / "proc")
     right = [START, {"totals": 1}, {"stats": True}, {"stats": False}, {"trace": [1, [[8_388_608, True]]]}]
     texts, draw, answers = [json.dumps(request).encode() for request in right], Random(count), 0
     for _ in range(count):
@@ -320,12 +320,12 @@ def test_a_mutated_request_is_answered_or_malformed(tmp_path, monkeypatch, count
         except (ValueError, RecursionError):
             continue
         with contextlib.suppress(MalformedError):
-            one.answer(request)
+            starter.answer(request)
             answers += 1
     assert answers > count // 1000
     assert NoProcess.texts
     assert len({re.sub(r"\d+", "N", text) for text in NoProcess.texts}) == 1
-    assert not one.children
+    assert not starter.children
 
 
 @pytest.mark.parametrize(

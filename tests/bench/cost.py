@@ -81,9 +81,9 @@ class Pair:
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
-    found = tools(scratch)
+    actual_tools = tools(scratch)
     with counted(), one_loop() as path:
-        pairs = list(_pairs(found))
+        pairs = list(_pairs(actual_tools))
         for _ in range(rounds):
             for pair in pairs:
                 pair.run(Load(path, seconds=_SECONDS))
@@ -101,7 +101,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
             "Every I/O is traced here: above 2,500 I/Os per second --stages all traces a sample.",
         ),
     )
-    yield _of_files(file_scripts(found[VERSION_OF["A"]]), rounds)
+    yield _of_files(file_scripts(actual_tools[VERSION_OF["A"]]), rounds)
 
 
 def file_scripts(tool: BpftraceTool) -> tuple[Script, ...]:
@@ -111,8 +111,8 @@ def file_scripts(tool: BpftraceTool) -> tuple[Script, ...]:
 
 
 def _of_files(scripts: Sequence[Script], rounds: int) -> Section:
-    spent: dict[Script, list[float]] = {one: [] for one in scripts}
-    programs: dict[Script, list[int]] = {one: [] for one in scripts}
+    spent: dict[Script, list[float]] = {script: [] for script in scripts}
+    programs: dict[Script, list[int]] = {script: [] for script in scripts}
     with counted(), one_loop() as path, mounted(path) as point:
         load = Load(path, seconds=_SECONDS, rate=RATE, file=f"{point}/file")
         run(load)  # the file is written once
@@ -131,8 +131,10 @@ def _of_files(scripts: Sequence[Script], rounds: int) -> Section:
             " called takes some 50 ns more, which run_time_ns doesn't have."
         ),
         figures=[
-            Figure(one.label, tuple(spent[one]), "ns/op", note=f"{median(programs[one]):.0f} calls of programs")
-            for one in scripts
+            Figure(
+                script.label, tuple(spent[script]), "ns/op", note=f"{median(programs[script]):.0f} calls of programs"
+            )
+            for script in scripts
         ],
         remarks=("All scripts but biotop and biosnoop see each system call of the host.",),
     )
@@ -145,9 +147,9 @@ def one_loop() -> Iterator[str]:
         yield paths[0]
 
 
-def _pairs(found: dict[str, BpftraceTool]) -> Iterator[Pair]:
+def _pairs(bpftrace_tools: dict[str, BpftraceTool]) -> Iterator[Pair]:
     for tier, version in VERSION_OF.items():
-        tool = found[version]
+        tool = bpftrace_tools[version]
         biolatency = Script("biolatency", tool, BIOLATENCY)
         yield Pair(always_on(tier, tool), biolatency, _ALWAYS_ON_LIMITS[tier])
         plain = Script("plain map", tool, _PEERS[tier])

@@ -72,9 +72,9 @@ def _peers(*, share: float = 0.0, times: float = 0.0) -> Callable[[float, int], 
 def _far(size: float, seed: int) -> bool:
     load = _usual(seed, BLOCK)
     frames = [
-        one
+        frame
         for n in range(12)
-        for one in lasting(12, histograms=timed("sda", [*load, (_nth(size, n), {"hba": 500_000})]))[n : n + 1]
+        for frame in lasting(12, histograms=timed("sda", [*load, (_nth(size, n), {"hba": 500_000})]))[n : n + 1]
     ]
     return _asked("bimodal-tail", frames)
 
@@ -131,7 +131,7 @@ def _nth(each: float, n: int) -> int:
 def _soon(rule: str, name: str, seconds: float, seed: int) -> bool:
     case = INCIDENTS[name]
     watch = RuleEngine(case.origin, settings=Settings(off=frozenset(NEEDS) - {rule}))
-    return any(watch.take(one) and bool(watch.current) for one in _minute(name, seed)[: round(seconds)])
+    return any(watch.take(frame) and bool(watch.current) for frame in _minute(name, seed)[: round(seconds)])
 
 
 _ORIGIN = next(iter(INCIDENTS.values())).origin

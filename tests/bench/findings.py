@@ -65,19 +65,19 @@ def _smallest(effect: object, rounds: int) -> Figure:
 
 def _alarms(host: Host, seed: int) -> float:
     watch = RuleEngine(next(iter(INCIDENTS.values())).origin)
-    for one in host.seconds(Random(seed), HOUR):
-        watch.take(one)
-    for one in watch.episodes:
-        print(f"bench: an ordinary hour: {one.worst.severity} {one.worst.summary}", file=sys.stderr)
+    for episode in host.seconds(Random(seed), HOUR):
+        watch.take(episode)
+    for episode in watch.episodes:
+        print(f"bench: an ordinary hour: {episode.worst.severity} {episode.worst.summary}", file=sys.stderr)
     return float(len(watch.episodes))
 
 
 def _cost(seed: int) -> float:
     case = INCIDENTS["qumulo"]
     watch, frames = RuleEngine(case.origin), list(islice(case.frames(Random(seed)), 120))
-    for one in frames[:60]:
-        watch.take(one)
+    for frame in frames[:60]:
+        watch.take(frame)
     begun = time.process_time()
-    for one in frames[60:]:
-        watch.take(one)
+    for frame in frames[60:]:
+        watch.take(frame)
     return (time.process_time() - begun) / 60 * 1000

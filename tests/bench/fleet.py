@@ -91,8 +91,8 @@ def _watch(terminal: Terminal, watched: Watched, seconds: float) -> None:
     before, begun = {pid: cpu_s(pid) for pid in every}, time.monotonic()
     ticks: dict[str, float] = {}
     while time.monotonic() - begun < seconds:
-        if found := _CLOCK.search(watched.lines()[0]):
-            ticks.setdefault(found[1], time.monotonic())
+        if match := _CLOCK.search(watched.lines()[0]):
+            ticks.setdefault(match[1], time.monotonic())
         time.sleep(_LOOK_S)
     took = time.monotonic() - begun
     percent = {pid: 100 * (cpu_s(pid) - before[pid]) / took for pid in every}

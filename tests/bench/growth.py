@@ -88,9 +88,9 @@ def _by_outliers(path: str, tool: BpftraceTool, names: Iterator[Path]) -> Sectio
             ran = run(Load(path, seconds=_OUTLIERS_S, rate=rate))
             passed = time.monotonic() - began
             spent = {name: 100 * (processes.cpu_s(pid) - before[name]) / passed for name, pid in pids.items()}
-        frames = [one for one in open_recording(file) if isinstance(one, Frame)]
-        above = sum(sum(one[ABOVE].values()) for one in frames)
-        listed = sum(len(one.outliers) for one in frames)
+        frames = [frame for frame in open_recording(file) if isinstance(frame, Frame)]
+        above = sum(sum(frame[ABOVE].values()) for frame in frames)
+        listed = sum(len(frame.outliers) for frame in frames)
         label = (
             f"{rate:,} outliers per second" if rate else f"{ran.iops:,.0f} outliers per second, as many as there can be"
         )
@@ -121,8 +121,8 @@ def _by_hours(scratch: Path) -> Section:
         file.unlink()
     figures = [
         Figure(f"{hours} h: {name}", (value,), unit, None, 1)
-        for hours, found in costs.items()
-        for name, (value, unit) in found.items()
+        for hours, cost in costs.items()
+        for name, (value, unit) in cost.items()
     ]
     few, many = HOURS[-2:]
     for name, (value, unit) in costs[many].items():

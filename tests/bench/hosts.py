@@ -56,17 +56,17 @@ def _number(server: Prometheus, query: str) -> float:
 
 def _cost(server: Prometheus, hosts: int, interval: int) -> None:
     """Print the cost of one more interval."""
-    one = psutil.Process(server.process.pid)
-    before, began = one.cpu_times(), time.monotonic()
+    process = psutil.Process(server.process.pid)
+    before, began = process.cpu_times(), time.monotonic()
     time.sleep(2 * interval)
-    after, took = one.cpu_times(), time.monotonic() - began
+    after, took = process.cpu_times(), time.monotonic() - began
     cpu_s = (after.user + after.system - before.user - before.system) / took
     up, samples = _number(server, "sum(up)"), _number(server, "avg(scrape_samples_scraped)")
     series = _number(server, 'count({job="latmon"})')
     print(f"{hosts} hosts, {up:.0f} up; every {interval} s; load {psutil.getloadavg()[0]:.1f}")
     print(f"samples per scrape {samples:.0f}; series {series:.0f}, per host {series / hosts:.0f}")
     per_scrape = f"{cpu_s * interval / hosts * 1e3:.2f} ms per scrape"
-    print(f"Prometheus: {one.memory_info().rss / 1e6:.0f} MB, {cpu_s:.3f} CPUs, {per_scrape} with the rules")
+    print(f"Prometheus: {process.memory_info().rss / 1e6:.0f} MB, {cpu_s:.3f} CPUs, {per_scrape} with the rules")
     found = server.query("sum(scrape_duration_seconds)")
     print(f"sum of scrape durations {float(found[0]['value'][1]):.2f} s", flush=True)
 

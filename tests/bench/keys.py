@@ -140,7 +140,7 @@ def _in_time(eye: Eye, times: int) -> Answers:
 def _everywhere(eye: Eye, times: int) -> Answers:
     """Press each key in the first screen where it works, and use the palette and the mouse."""
     found: Answers = {}
-    cases = [*(_case(one) for one in ACTIONS if one.name not in _LEFT_OUT), *_others()]
+    cases = [*(_case(action) for action in ACTIONS if action.name not in _LEFT_OUT), *_others()]
     for _ in range(times):
         for label, before, keys in cases:
             _reset(eye)
@@ -162,7 +162,7 @@ def _case(action: Action) -> Case:
     back = [a for a in ACTIONS if action.by and (a.name, a.on, a.by) == (action.name, action.on, -action.by)]
     label = f"{where}: {action.shown.split()[0]} {action.title}"
     other = [b"2"] if (action.name, action.by) == ("screen", 0) else []  # where it isn't shown yet
-    return label, [*(_key(one) for one in (*way, *back[:1])), *other], lambda _lines: _key(action)
+    return label, [*(_key(action) for action in (*way, *back[:1])), *other], lambda _lines: _key(action)
 
 
 def _reset(eye: Eye) -> None:
@@ -260,12 +260,12 @@ def _worst(values: Sequence[float]) -> tuple[float, ...]:
 
 def _section(title: str, answers: Answers, effect: str) -> Section:
     figures = []
-    for label, several in answers.items():
-        waits, cpu = ([one[at] for one in several] for at in (0, 1))
+    for label, answer in answers.items():
+        waits, cpu = ([one[at] for one in answer] for at in (0, 1))
         figures.append(Figure(f"{label}: until the screen changes", tuple(sorted(waits)), "ms", None, 0))
         figures.append(Figure("... p99", _worst(waits), "ms", _LIMIT_MS, 0))
         figures.append(Figure("... CPU of the screen's process", tuple(cpu), "ms", _CPU_LIMIT_MS, 0))
-    every = [one for several in answers.values() for one in several]
+    every = [one for answer in answers.values() for one in answer]
     figures.append(Figure("all: p99", _worst([ms for ms, _ in every]), "ms", _LIMIT_MS, 0))
     figures.append(Figure("all: p99 of the CPU", _worst([ms for _, ms in every]), "ms", _CPU_LIMIT_MS, 0))
     return Section(

@@ -150,11 +150,11 @@ class Disks:
                 yield json.dumps({"type": "map", "data": {f"@{name}": in_order}})
 
     def _shape(self) -> list[tuple[int, dict[int, int], int]]:
-        found = []
+        shapes = []
         for op in (_READ, _WRITE):
             buckets = Counter(round(self._random.gauss(64, 4)) for _ in range(max(1, self._per_second // 2)))
-            found.append((op, dict(buckets), 300 * sum(buckets.values())))
-        return found
+            shapes.append((op, dict(buckets), 300 * sum(buckets.values())))
+        return shapes
 
 
 def _add(maps: dict[str, dict[str, int]], name: str, key: int, n: int) -> None:

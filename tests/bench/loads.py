@@ -30,27 +30,27 @@ _SIZES = (4096, 4096, 8192, 16_384, 65_536)
 def sampled(*, on_demand: bool = False, iops: int = IOPS, different: int = DIFFERENT) -> list[Frame]:
     """Each device has a middle of its own, 100 us to 5 ms, and 0.1 % of its I/Os take 30 times as long."""
     rnd = random.Random(3)
-    middles = {one.name: rnd.uniform(4.6, 8.5) for one in DEVICES}
+    middles = {device.name: rnd.uniform(4.6, 8.5) for device in DEVICES}
     return [_second(rnd, middles, iops, on_demand=on_demand) for _ in range(different)]
 
 
 def uniform(least: int, *, on_demand: bool = False) -> list[Frame]:
     """With `least` to 31 buckets per histogram."""
     rnd = random.Random(3)
-    flows = [Flow(one.name, op) for one in DEVICES for op in (("read", "write") if on_demand else ("read",))]
-    found = []
+    flows = [Flow(device.name, op) for device in DEVICES for op in (("read", "write") if on_demand else ("read",))]
+    frames = []
     for _ in range(DIFFERENT):
         done = {flow: Completed(4000 + rnd.randrange(500), 4096 * rnd.randrange(4000, 4500)) for flow in flows}
         basic = {Series(*flow, stage): _drawn(rnd, least) for flow in flows for stage in ("total", "hba", "queue")}
         stages = _on_demand_stages() if on_demand else ()
         traced = {Series(*flow, stage): _drawn(rnd, least) for flow in flows for stage in stages}
-        found.append(_frame(rnd, basic, done, done, traced))
-    return found
+        frames.append(_frame(rnd, basic, done, done, traced))
+    return frames
 
 
 def buckets_each(frames: Iterable[Frame]) -> float:
     """The mean over all histograms that aren't empty."""
-    reported = [len(one.buckets) for frame in frames for one in frame.histograms.values()]
+    reported = [len(histogram.buckets) for frame in frames for histogram in frame.histograms.values()]
     return sum(reported) / len(reported)
 
 
@@ -91,7 +91,7 @@ def _frame(
     kernel: dict[Flow, Completed],
     traced: dict[Series, Histogram],
 ) -> Frame:
-    by_total = {series: dict(one.buckets) for series, one in traced.items() if series.stage != "total"}
+    by_total = {series: dict(histogram.buckets) for series, histogram in traced.items() if series.stage != "total"}
     return Frame(
         0,
         0.0,
@@ -100,7 +100,7 @@ def _frame(
         basic,
         seen=seen,
         kernel=kernel,
-        outstanding={one.name: Outstanding(rnd.randrange(32), rnd.randrange(4)) for one in DEVICES},
+        outstanding={device.name: Outstanding(rnd.randrange(32), rnd.randrange(4)) for device in DEVICES},
         traced=Traced(traced, by_total, one_in=ONE_IN if traced else 0),
     )
 

@@ -27,9 +27,9 @@ def descendants(pid: int, word: str = "") -> list[int]:
 
 def child_module(pid: int, module: str) -> int | None:
     """The descendant that runs `python -m module`."""
-    for one in descendants(pid):
-        if module in _read(Path(f"/proc/{one}/cmdline")).split("\0"):
-            return one
+    for descendant in descendants(pid):
+        if module in _read(Path(f"/proc/{descendant}/cmdline")).split("\0"):
+            return descendant
     return None
 
 

@@ -68,7 +68,7 @@ def _hour(scratch: Path, runs: range) -> Section:
         Figure("peer: SQLite, a row with the line in zlib per window", (_mb(database) * hours,), "MB", None, 1),
         Figure("encode, sum up and write, CPU per window", (took * 1000 / HOUR_S,), "ms", None, 2),
         Figure("report", tuple(cpu_s(lambda: summarise(open_recording(hour))) for _ in runs), "s", 2, 2),
-        Figure("diff with another hour", tuple(cpu_s(lambda: compare(*(read_span(str(one)) for one in (hour, other))))
+        Figure("diff with another hour", tuple(cpu_s(lambda: compare(*(read_span(str(path)) for path in (hour, other))))
                for _ in runs), "s", 2, 2),
         Figure("check, CPU per window", tuple(cpu_s(lambda: survey(open_recording(few))) / per for _ in runs), "ms",
                None, 2),
@@ -160,7 +160,7 @@ def _write_demo(path: Path, seconds: int) -> None:
     asyncio.run(fill())
 
 
-def write(path: Path, seconds: int, some: list[Frame]) -> float:
+def write(path: Path, seconds: int, frames: list[Frame]) -> float:
     """A recording of them, over and over; the CPU seconds that it took."""
     origin = Origin("bpftrace", "db-07", "Linux 6.12", "0.1.0", start_wall=1.7e9, start_mono_us=_START_US)
     path.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def write(path: Path, seconds: int, some: list[Frame]) -> float:
     began = time.process_time()
     for second in range(seconds):
         mono_us = _START_US + (second + 1) * 1_000_000
-        writer.append(replace(some[second % len(some)], seq=second, wall=1.7e9 + second + 1, mono_us=mono_us))
+        writer.append(replace(frames[second % len(frames)], seq=second, wall=1.7e9 + second + 1, mono_us=mono_us))
     writer.close()
     return time.process_time() - began
 

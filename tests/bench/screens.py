@@ -54,7 +54,7 @@ class Screen:
     def cpu_ms(self) -> float:
         """CPU time of all threads of the process so far."""
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(one.read_text().split()[0]) for one in tasks) / 1e6
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e6
 
     @property
     def size(self) -> int:

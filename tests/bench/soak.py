@@ -83,8 +83,8 @@ def minutes(scratch: Path, hours: float) -> Iterator[dict[str, Any]]:
 def section(lines: Sequence[dict[str, Any]]) -> Section:
     """Return the figures of the longest run of these lines."""
     runs: dict[int, list[dict[str, Any]]] = {}
-    for one in lines:
-        runs.setdefault(one["run"], []).append(one)
+    for line in lines:
+        runs.setdefault(line["run"], []).append(line)
     longest = max(runs.values(), key=len, default=[])
     later = longest[_FULL:]
     figures = []
@@ -125,7 +125,7 @@ def _files(pid: int) -> int:
 def _logged() -> list[dict[str, Any]]:
     """Return the minutes of the present commit."""
     lines = [json.loads(line) for line in LOG.read_text().splitlines()] if LOG.exists() else []
-    return [one for one in lines if one.get("commit") == commit()]
+    return [line for line in lines if line.get("commit") == commit()]
 
 
 def main() -> None:

@@ -62,16 +62,16 @@ class Start:
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
-    found = tools(scratch)
+    actual_tools = tools(scratch)
     with loops(1, 64) as paths, trickle(paths, 50):
         device = Path(paths[0]).name
-        quiet = _starts(device, found)
-        for start in _live(device, found, {}):  # the first start of a tool tries all scripts
+        quiet = _starts(device, actual_tools)
+        for start in _live(device, actual_tools, {}):  # the first start of a tool tries all scripts
             start.run()
         for _ in range(rounds):
             for start in quiet:
                 start.run()
-        loaded = _live(device, found, LOADED_S)
+        loaded = _live(device, actual_tools, LOADED_S)
         with _busy(LOAD):
             for _ in range(rounds):
                 for start in loaded:
@@ -102,10 +102,10 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     )
 
 
-def _starts(device: str, found: Mapping[str, BpftraceTool]) -> list[Start]:
+def _starts(device: str, bpftrace_tools: Mapping[str, BpftraceTool]) -> list[Start]:
     frame, row = {FRAME: _ANYTHING}, _row(device)
     return [
-        *_live(device, found, LIMITS_S),
+        *_live(device, bpftrace_tools, LIMITS_S),
         Start("latmon, procfs", (*LATMON, "--backend", "procfs"), frame | {DATA: row}, {FRAME: LIMITS_S[FRAME]}),
         Start("latmon demo", (*LATMON, "demo"), frame | {DATA: r"nvme0n1.*\d"}, LIMITS_S),
         Start("peer: an empty Textual app", (sys.executable, "-c", _EMPTY_APP), frame),
@@ -113,7 +113,7 @@ def _starts(device: str, found: Mapping[str, BpftraceTool]) -> list[Start]:
     ]
 
 
-def _live(device: str, found: Mapping[str, BpftraceTool], limits: Mapping[str, float]) -> list[Start]:
+def _live(device: str, bpftrace_tools: Mapping[str, BpftraceTool], limits: Mapping[str, float]) -> list[Start]:
     row = _row(device)
     patterns = {FRAME: _ANYTHING, COUNTERS: rf"(?s)STARTING.*{row}", DATA: rf"(?s)LIVE.*{row}"}
     return [
@@ -124,7 +124,7 @@ def _live(device: str, found: Mapping[str, BpftraceTool], limits: Mapping[str, f
             limits,
             {VARIABLE: tool.path},
         )
-        for version, tool in found.items()
+        for version, tool in bpftrace_tools.items()
     ]
 
 

@@ -126,8 +126,8 @@ def compared(title: str, watchers: Sequence[Watcher], rounds: int, *, files: boo
     )
 
 
-def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
-    tool = found[VERSION_OF["A"]]
+def _watchers(bpftrace_tools: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
+    tool = bpftrace_tools[VERSION_OF["A"]]
     return [
         Watcher("nothing", contextlib.nullcontext),
         Watcher("latmon, always-on", partial(recording, tool, names, "--stages", "basic")),
@@ -139,7 +139,7 @@ def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[
 
 def _file_watchers(tool: BpftraceTool) -> list[Watcher]:
     scripts = file_scripts(tool)
-    watched = [Watcher(one.name, partial(running, one)) for one in (empty(scripts[0]), *scripts)]
+    watched = [Watcher(script.name, partial(running, script)) for script in (empty(scripts[0]), *scripts)]
     return [Watcher("nothing", contextlib.nullcontext), *watched]
 
 

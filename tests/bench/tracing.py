@@ -126,15 +126,15 @@ class Spent:
 
 def programs(pid: int) -> dict[int, Spent]:
     """Program id -> what it spent, of the programs on block I/O that process `pid` holds."""
-    found: dict[int, Spent] = {}
+    programs: dict[int, Spent] = {}
     for entry in Path(f"/proc/{pid}/fdinfo").glob("*"):
         try:
             fields = dict(line.split(":\t", 1) for line in entry.read_text().splitlines() if ":\t" in line)
         except OSError:  # closed between the two
             continue
         if fields.get("prog_type") in _ON_BLOCK_IO:
-            found[int(fields["prog_id"])] = Spent(int(fields["run_time_ns"]), int(fields["run_cnt"]))
-    return found
+            programs[int(fields["prog_id"])] = Spent(int(fields["run_time_ns"]), int(fields["run_cnt"]))
+    return programs
 
 
 def program_name(program: int) -> str:
@@ -164,30 +164,30 @@ def tools(scratch: Path) -> dict[str, BpftraceTool]:
     wrapper = scratch / "bpftrace-trixie"
     wrapper.write_text(f'#!/bin/sh\nexec sh "{ROOT}/tests/lab/bpftrace-in" trixie "$@"\n')
     wrapper.chmod(0o755)
-    found = [bpftrace_program.find(), bpftrace_program.find({bpftrace_program.VARIABLE: str(wrapper)})]
-    return {".".join(tool.version.split(".")[:2]): tool for tool in found}
+    bpftrace_tools = [bpftrace_program.find(), bpftrace_program.find({bpftrace_program.VARIABLE: str(wrapper)})]
+    return {".".join(tool.version.split(".")[:2]): tool for tool in bpftrace_tools}
 
 
 def always_on(tier: str, tool: BpftraceTool) -> Script:
     """latmon's probe of that tier as latmon starts it, one tick per second."""
     ahead_ns = host.suspended_us() * 1000
-    variant = next(one for one in bpftrace_program.variants(1000, ahead_ns) if one.manifest.tier == tier)
+    variant = next(variant for variant in bpftrace_program.variants(1000, ahead_ns) if variant.manifest.tier == tier)
     return Script(f"latmon tier {tier}", tool, variant.text())
 
 
 def on_demand(tier: str, tool: BpftraceTool, groups: tuple[str, ...]) -> Script:
     """latmon's deep probes of these groups, for every device and request, put together as latmon does it."""
-    sys, found = Path("/sys"), tracer.on_demand_manifests()
+    sys, on_demand_manifests = Path("/sys"), tracer.on_demand_manifests()
     tracepoints = Tracepoints(sys)
     words = tracer.words(tracepoints, sys)
-    wanted = [one for one in found if one.group in groups]
+    wanted = [on_demand_manifest for on_demand_manifest in on_demand_manifests if on_demand_manifest.group in groups]
     choice = tracer.choose(wanted, tier, tracepoints.has, words)
     values = tracer_programs.pace(1000) | tracer_programs.outliers(None) | {"one_in": 1, "any_dev": 1}
     values |= tracer.sampling(1)
-    scripts = tuple(tracer.script(one, tracepoints.has, words, values) for one in choice.manifests)
+    scripts = tuple(tracer.script(manifest, tracepoints.has, words, values) for manifest in choice.manifests)
     program = BpftraceProgram(scripts, tool.map_keys)
-    there = [group for group in groups if any(one.group == group for one in choice.manifests)]
-    return Script(f"latmon tier {tier}: {', '.join(there)}", tool, program.text())
+    given_groups = [group for group in groups if any(manifest.group == group for manifest in choice.manifests)]
+    return Script(f"latmon tier {tier}: {', '.join(given_groups)}", tool, program.text())
 
 
 def empty(script: Script, *, looks: bool = False) -> Script:

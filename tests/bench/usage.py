@@ -58,12 +58,12 @@ _PEERS = (("top", "-d", "1"), ("iostat", "-x", "1"))
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
-    found = tools(scratch)
+    actual_tools = tools(scratch)
     seen: dict[str, list[Usage]] = defaultdict(list)
     with loops(_DEVICES, 16) as paths, trickle(paths, _PER_SECOND), ExitStack() as stack:
         pids: dict[str, int] = {}
         for case in _CASES:
-            environ = {VARIABLE: found[VERSION_OF[case.tier]].path}
+            environ = {VARIABLE: actual_tools[VERSION_OF[case.tier]].path}
             words = (*LATMON, "--backend", "bpftrace")
             screen = stack.enter_context(shown(words, rows=case.rows, columns=case.columns, environ=environ))
             screen.wait_for(rf"{Path(paths[0]).name}\b.*\d", _PATIENCE_S)
@@ -108,7 +108,9 @@ def _large(scratch: Path, rounds: int) -> Section:
 
 def _collector_of(screen: int) -> int:
     return next(
-        one for one in processes.descendants(screen) if b"collector" in Path(f"/proc/{one}/cmdline").read_bytes()
+        descendant
+        for descendant in processes.descendants(screen)
+        if b"collector" in Path(f"/proc/{descendant}/cmdline").read_bytes()
     )
 
 
@@ -118,24 +120,24 @@ def parts(latmon: Screen) -> dict[str, int]:
     collector = processes.child_module(screen, "latmon.capture.collector")
     if collector is None:
         raise RuntimeError("latmon did not stay up")
-    found = {"screen": screen, "collector": collector}
+    parts = {"screen": screen, "collector": collector}
     for bpftrace in processes.descendants(collector, "bpftrace"):
-        found["bpftrace"] = bpftrace
-    return found
+        parts["bpftrace"] = bpftrace
+    return parts
 
 
 def _section(seen: dict[str, list[Usage]]) -> Section:
     figures = []
     for name, usages in seen.items():
         limit = {"screen": UI_PERCENT, "collector": COLLECTOR_PERCENT}.get(name.rpartition(" ")[2])
-        figures.append(Figure(f"{name}, CPU", tuple(one.cpu_percent for one in usages), "% of a core", limit, 1))
+        figures.append(Figure(f"{name}, CPU", tuple(usage.cpu_percent for usage in usages), "% of a core", limit, 1))
     for case in _CASES:
         both = zip(seen[f"{case}: screen"], seen[f"{case}: collector"], strict=True)
         figures.append(
             Figure(f"{case}: screen + collector, RSS", tuple(a.rss_mb + b.rss_mb for a, b in both), "MB", BOTH_MB)
         )
     figures += [
-        Figure(f"{name}, RSS", tuple(one.rss_mb for one in usages), "MB", note=f"PSS {usages[-1].pss_mb:.0f} MB")
+        Figure(f"{name}, RSS", tuple(usage.rss_mb for usage in usages), "MB", note=f"PSS {usages[-1].pss_mb:.0f} MB")
         for name, usages in seen.items()
     ]
     return Section(

@@ -24,8 +24,8 @@ LARGE = st.sampled_from([path for path in CAPTURES if path.stat().st_size > 1000
 def events(data, portion=None):
     decoder = BpftraceDecoder()
     step = portion or len(data) or 1
-    found = [event for at in range(0, len(data), step) for event in decoder.feed(data[at : at + step])]
-    return found + decoder.close()
+    events = [event for at in range(0, len(data), step) for event in decoder.feed(data[at : at + step])]
+    return events + decoder.close()
 
 
 def golden(version, name):
@@ -56,10 +56,10 @@ def test_there_are_captures_of_every_version():
 def test_a_capture_gives_the_same_events_whole_and_byte_by_byte():
     for path in CAPTURES:
         data = path.read_bytes()
-        whole = events(data)
-        assert events(data, 1) == whole, path
-        assert not [event for event in whole if isinstance(event, UndecodedLine)]
-        assert bool(whole) == bool(data.strip())
+        whole_events = events(data)
+        assert events(data, 1) == whole_events, path
+        assert not [event for event in whole_events if isinstance(event, UndecodedLine)]
+        assert bool(whole_events) == bool(data.strip())
 
 
 @given(LARGE, st.integers())

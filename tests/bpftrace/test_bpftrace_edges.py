@@ -68,12 +68,12 @@ class Telling:
 @pytest.fixture
 def always():
     taken = []
-    one = BpftraceAlwaysOn(Options(), None, None, None)
-    one.probe = Telling()
-    one._ticks = SimpleNamespace(
+    bpftrace_always_on = BpftraceAlwaysOn(Options(), None, None, None)
+    bpftrace_always_on.probe = Telling()
+    bpftrace_always_on._ticks = SimpleNamespace(
         end=lambda: None, ask=lambda: None, take=taken.append, last=lambda: taken, saw_last_line=True
     )
-    return one
+    return bpftrace_always_on
 
 
 async def test_the_always_on_probe_outlasts_the_on_demand_ones(always):
@@ -125,12 +125,12 @@ ONLINE = [
 def test_cpus_whose_lines_are_lost_are_those_that_came_online(tmp_path):
     """bpftrace 0.17 has a buffer for each CPU that was online when it started."""
     tool = BpftraceTool("bpftrace", sudo=False, mount_tracefs=False, map_keys=1, reported="0.17.0")
-    one = BpftraceAlwaysOn(Options(sys=tmp_path), tool, None, None)
+    bpftrace_always_on = BpftraceAlwaysOn(Options(sys=tmp_path), tool, None, None)
     file = tmp_path / "devices/system/cpu/online"
     file.parent.mkdir(parents=True)
     for text, new in ONLINE:
         file.write_text(f"{text}\n")
-        assert one._new_cpus() == new, text
+        assert bpftrace_always_on._new_cpus() == new, text
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_few_looks_do_not_replace_the_samples_of_a_long_interval():
 
 @pytest.mark.parametrize("looks", [{0: 1, 1: 1, 2: 1}, dict.fromkeys(range(256), 1), {0: 249, 7: 1}, {5: 3000}])
 def test_milliseconds_of_looks_add_up_to_the_interval(looks):
-    found = with_probe({}, {"sda": Depths(looks, looks, source=PROBE)}, 1_000_700, 500_000)["sda"]
-    assert sum(found.in_driver.values()) == sum(found.queued.values()) == 1000
-    assert all(found.in_driver.values())
+    depths = with_probe({}, {"sda": Depths(looks, looks, source=PROBE)}, 1_000_700, 500_000)["sda"]
+    assert sum(depths.in_driver.values()) == sum(depths.queued.values()) == 1000
+    assert all(depths.in_driver.values())
 
 
 def test_an_interval_whose_counts_were_set_right_is_sampled_alone():

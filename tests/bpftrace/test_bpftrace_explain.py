@@ -21,7 +21,7 @@ ORIGIN = Origin(
 
 def reported(origin, **refused):
     choice = choose(FOUND, "C", lambda _: True, {"timer_context": (1,)}, refused)
-    return {one.stage: one for one in stages(origin, {"C": choice})}
+    return {stage.stage: stage for stage in stages(origin, {"C": choice})}
 
 
 def test_every_stage_is_in_it():
@@ -55,12 +55,12 @@ def test_a_stage_that_a_script_says_it_lacks_has_that_reason():
 
 
 def test_where_nothing_runs_it_says_so():
-    (total,) = (one for one in stages(ORIGIN, {"A": ChosenScripts()}) if one.stage == "total")
+    (total,) = (stage for stage in stages(ORIGIN, {"A": ChosenScripts()}) if stage.stage == "total")
     assert total.traced["A"] == "no: no probe measures it"
 
 
 def test_who_waits_is_reported_by_a_probe_of_tier_a_or_not_at_all():
     choices = {tier: choose(FOUND, tier, lambda _: True, {"timer_context": (1,)}, cpus=2) for tier in ("A", "C")}
-    found = ages(choices)
-    assert found["A"].startswith("inflight_a")
-    assert found["C"].startswith("no: needs tier A")
+    actual_ages = ages(choices)
+    assert actual_ages["A"].startswith("inflight_a")
+    assert actual_ages["C"].startswith("no: needs tier A")

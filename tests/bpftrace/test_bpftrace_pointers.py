@@ -22,9 +22,9 @@ def window(seen, unmatched):
 def backend():
     frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None, is_selected=None)
     counters = SimpleNamespace(sample=None, cgroups=SimpleNamespace(named=None))
-    one = BpftraceAlwaysOn(Options(), SimpleNamespace(map_keys=1), counters, frames)
-    one.script = next(iter(bpftrace_program.variants(1000, 0)))
-    return one
+    bpftrace_always_on = BpftraceAlwaysOn(Options(), SimpleNamespace(map_keys=1), counters, frames)
+    bpftrace_always_on.script = next(iter(bpftrace_program.variants(1000, 0)))
+    return bpftrace_always_on
 
 
 @pytest.mark.parametrize(("seen", "unmatched", "lacks"), [(1000, 900, True), (1000, 400, False), (50, 50, False)])

@@ -41,10 +41,10 @@ def start(tmp_path, monkeypatch):
 
 
 async def texts(probe):
-    found = []
+    texts = []
     while (event := await probe.next()) is not None:
-        found.append(event.text if isinstance(event, Printed) else type(event).__name__)
-    return found
+        texts.append(event.text if isinstance(event, Printed) else type(event).__name__)
+    return texts
 
 
 async def test_a_probe_is_ready_when_its_line_came_and_it_lives(start):
@@ -161,8 +161,8 @@ def test_a_bpftrace_that_lies_costs_neither_memory_nor_a_traceback(tmp_path, lie
 
 def running(word):
     """Return the processes with this word in their command line."""
-    found = []
-    for one in Path("/proc").glob("[0-9]*/cmdline"):
+    paths = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            found += [one] * (word.encode() in one.read_bytes())
-    return found
+            paths += [path] * (word.encode() in path.read_bytes())
+    return paths

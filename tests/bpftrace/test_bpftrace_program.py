@@ -72,15 +72,15 @@ def complaints(path):
 
 def test_the_search_path(tool, proc):
     path = tool()
-    found = find({"PATH": f"/nowhere:{path.parent}"}, proc(), euid=0)
-    assert (found.path, found.version, found.sudo) == (str(path), "0.23.2", False)
+    bpftrace_tool = find({"PATH": f"/nowhere:{path.parent}"}, proc(), euid=0)
+    assert (bpftrace_tool.path, bpftrace_tool.version, bpftrace_tool.sudo) == (str(path), "0.23.2", False)
 
 
 def test_a_wrapper_by_its_absolute_path(tool, proc):
     wrapper = tool("wrappers").rename(tool().with_name("bpftrace of sid"))
-    found = find({"PATH": str(wrapper.parent), "LATMON_BPFTRACE": str(wrapper)}, proc(), euid=0)
-    assert found.path == str(wrapper)
-    assert found.command("BEGIN { }")[-6:] == [str(wrapper), "-f", "json", "--no-warnings", "-e", "BEGIN { }"]
+    bpftrace_tool = find({"PATH": str(wrapper.parent), "LATMON_BPFTRACE": str(wrapper)}, proc(), euid=0)
+    assert bpftrace_tool.path == str(wrapper)
+    assert bpftrace_tool.command("BEGIN { }")[-6:] == [str(wrapper), "-f", "json", "--no-warnings", "-e", "BEGIN { }"]
 
 
 @pytest.mark.parametrize("search", ["", ".", ":", "bin", "./bin:.", "../x/bin"])
@@ -146,9 +146,9 @@ def test_a_version_that_can_not_be_had(tmp_path):
 @pytest.mark.parametrize(("euid", "sudo"), [(0, None), (0, "/usr/bin/sudo"), (1000, None), (1000, "/usr/bin/sudo")])
 def test_sudo_only_where_it_is_needed_and_there(tool, proc, monkeypatch, euid, sudo):
     monkeypatch.setattr(bpftrace_program.shutil, "which", lambda *_, **__: sudo)
-    found = find({"LATMON_BPFTRACE": str(tool())}, proc(), euid=euid)
-    assert found.sudo is (euid != 0 and sudo is not None)
-    assert (found.command("x")[:2] == ["sudo", "-n"]) is found.sudo
+    bpftrace_tool = find({"LATMON_BPFTRACE": str(tool())}, proc(), euid=euid)
+    assert bpftrace_tool.sudo is (euid != 0 and sudo is not None)
+    assert (bpftrace_tool.command("x")[:2] == ["sudo", "-n"]) is bpftrace_tool.sudo
 
 
 PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
@@ -189,9 +189,9 @@ def test_capabilities_that_the_tool_inherits_do_instead_of_sudo(found, ambient, 
     ("kinds", "mount"), [((), True), (("tracefs",), False), (("debugfs",), False), (("debugfs", "tracefs"), False)]
 )
 def test_tracefs_is_mounted_where_it_is_missing(tool, proc, kinds, mount):
-    found = find({"LATMON_BPFTRACE": str(tool())}, proc(*kinds), euid=0)
-    assert found.mount_tracefs is mount
-    assert ("unshare" in found.command("x")) is mount
+    bpftrace_tool = find({"LATMON_BPFTRACE": str(tool())}, proc(*kinds), euid=0)
+    assert bpftrace_tool.mount_tracefs is mount
+    assert ("unshare" in bpftrace_tool.command("x")) is mount
 
 
 def test_where_mounts_are_not_known_nothing_is_mounted(tool, tmp_path):
@@ -215,9 +215,9 @@ def test_keys_per_map_are_limited_by_their_memory(cpus, keys):
 @pytest.mark.parametrize("keys", [8192, 16384, 65536])
 def test_cgroups_leave_room_in_a_map_for_the_ios_of_none(tmp_path, keys):
     """Two ops of 14 octaves each are what a busy cgroup has after hours: a full map loses the devices' tails."""
-    for one in bpftrace_program.variants(1000, 0, tmp_path, map_keys=keys):
-        if "pairs" in one.values:
-            assert 0 < one.values["pairs"] * 2 * 14 * 8 < 0.75 * keys
+    for variant in bpftrace_program.variants(1000, 0, tmp_path, map_keys=keys):
+        if "pairs" in variant.values:
+            assert 0 < variant.values["pairs"] * 2 * 14 * 8 < 0.75 * keys
 
 
 @pytest.mark.parametrize(("devices", "keys"), [(0, 16384), (8, 16384), (24, 32768), (56, 65536), (5000, 65536)])

@@ -45,10 +45,10 @@ def test_without_btf_and_kprobes(host):
 @pytest.mark.parametrize(("issue", "request_is"), [(("rq",), "arg0"), (("q", "rq"), "arg1")])
 def test_with_btf_the_request_is_the_argument_that_btf_says(host, issue, request_is):
     sys = host(*issue)
-    found = {variant.name: variant for variant in variants(1000, 0, sys)}
+    actual_variants = {variant.name: variant for variant in variants(1000, 0, sys)}
     expected = [f"block_ap q->disk {request_is}", f"block_ap rq_disk {request_is}"]
-    assert list(found) == [*ALWAYS, *expected, "block_c"]
-    program = found[expected[1]].text()
+    assert list(actual_variants) == [*ALWAYS, *expected, "block_c"]
+    program = actual_variants[expected[1]].text()
     assert f"@block_ap_start[{request_is}] = nsecs(monotonic)" in program
     assert "$rq->rq_disk" in program
     assert "q->disk" not in program
@@ -56,19 +56,19 @@ def test_with_btf_the_request_is_the_argument_that_btf_says(host, issue, request
 
 
 def test_with_kprobes(host):
-    found = names(host(kprobes=True))
-    assert found[:2] == ALWAYS
-    assert found[-1] == "block_c"
-    assert [name.split()[0] for name in found[2:-1]] == ["block_b"] * 4
-    assert "nvme_complete_batch_req" in found[2]
-    assert "nvme_complete_batch_req" not in found[3]
+    actual_names = names(host(kprobes=True))
+    assert actual_names[:2] == ALWAYS
+    assert actual_names[-1] == "block_c"
+    assert [name.split()[0] for name in actual_names[2:-1]] == ["block_b"] * 4
+    assert "nvme_complete_batch_req" in actual_names[2]
+    assert "nvme_complete_batch_req" not in actual_names[3]
 
 
 def test_the_variants_of_one_manifest(host):
     sys = host("q", "rq", kprobes=True)
-    every = names(sys)
-    manifests = dict.fromkeys(name.partition(" ")[0] for name in every)
-    assert [one.name for name in manifests for one in variants(1000, 0, sys, manifest=name)] == every
+    all_names = names(sys)
+    manifests = dict.fromkeys(name.partition(" ")[0] for name in all_names)
+    assert [variant.name for name in manifests for variant in variants(1000, 0, sys, manifest=name)] == all_names
     assert not list(variants(1000, 0, sys, manifest="block_z"))
 
 
@@ -163,12 +163,12 @@ BATCH = "nvme_complete_batch_req"
     ],
 )
 def test_facts_about_another_host_decide_what_is_tried_there(host, version, types, first, why):
-    tool, every = remote_tool(version=f"bpftrace v{version or '0.1'}"), [*variants(1000, 0, host(kprobes=True))]
-    fitting = [one for one in every if not lacking(one, tool, types) and is_for(one, types)]
+    tool, all_variants = remote_tool(version=f"bpftrace v{version or '0.1'}"), [*variants(1000, 0, host(kprobes=True))]
+    fitting = [variant for variant in all_variants if not lacking(variant, tool, types) and is_for(variant, types)]
     assert fitting[0].name == first
     assert fitting[-1].name == "block_c"
-    assert len({one.manifest.name for one in fitting}) == len(fitting)
-    assert why in lacking(every[0], tool, types)
+    assert len({variant.manifest.name for variant in fitting}) == len(fitting)
+    assert why in lacking(all_variants[0], tool, types)
 
 
 def remote_tool(**facts: str):
@@ -201,12 +201,12 @@ def test_another_host_without_what_a_probe_needs(facts, why):
 
 @pytest.mark.skipif(not Path("/sys/kernel/btf/vmlinux").exists(), reason="this kernel has no BTF")
 def test_the_list_for_this_host():
-    found = [variant.name for variant in variants(1000, 0)]
-    assert re.match("block_a ", found[0])
-    assert found[-1] == "block_c"
+    names = [variant.name for variant in variants(1000, 0)]
+    assert re.match("block_a ", names[0])
+    assert names[-1] == "block_c"
 
 
 def test_a_clock_is_reported_again_only_to_who_must_know(host):
-    found = {variant.manifest.name: variant for variant in variants(1000, 5, host("q", "rq", kprobes=True))}
-    assert "nsecs - 7;" in found["block_b"].with_clock(7).text()
-    assert found["block_c"].with_clock(7) == found["block_c"]
+    actual_variants = {variant.manifest.name: variant for variant in variants(1000, 5, host("q", "rq", kprobes=True))}
+    assert "nsecs - 7;" in actual_variants["block_b"].with_clock(7).text()
+    assert actual_variants["block_c"].with_clock(7) == actual_variants["block_c"]

@@ -56,7 +56,7 @@ NAMES_OF_PATHS = {"names_ext4", "names_fuse", "names_xfs"}
 
 
 def names(choice):
-    return [one.name for one in choice.manifests]
+    return [manifest.name for manifest in choice.manifests]
 
 
 def missing(choice):
@@ -74,7 +74,7 @@ def test_with_raw_tracepoints_the_better_variants(has):
         "names_fuse",
         "names_xfs",
     }
-    better = {stem(one.name) for one in FOUND if one.tier == "A"}
+    better = {stem(manifest.name) for manifest in FOUND if manifest.tier == "A"}
     assert all(name.endswith("_a") for name in chosen if stem(name) in better)
 
 
@@ -89,7 +89,7 @@ def test_without_them_the_lesser_and_why(tier):
 def test_a_refused_script_gives_way_to_its_lesser_variant_and_takes_along_what_needs_it():
     choice = choose(FOUND, "A", everything, WORDS, {"stages_a": "too large"})
     assert "stages_c" in names(choice)
-    assert not [one for one in choice.manifests if "stages_a" in one.needs]
+    assert not [manifest for manifest in choice.manifests if "stages_a" in manifest.needs]
     assert missing(choice)["workers"] == "needs stages_a"
 
 
@@ -125,7 +125,7 @@ def test_without_kprobes_the_tracepoints_of_file_systems_tell_where_a_path_leads
 
 
 def test_a_script_that_costs_too_much_on_many_cpus_gives_way_to_a_lesser_one():
-    dear = [replace(one, max_cpus=16) if one.name == "inflight_a" else one for one in FOUND]
+    dear = [replace(manifest, max_cpus=16) if manifest.name == "inflight_a" else manifest for manifest in FOUND]
     choice = choose(dear, "A", everything, WORDS, cpus=10_000)
     assert missing(choice)["inflight"].startswith("costs too much on more than ")
     assert {"stages_a", "who_a"} < set(names(choice))
@@ -160,13 +160,13 @@ def test_which_cpus_there_are(tmp_path, text, found):
 
 def test_what_a_script_needs_stands_before_it():
     chosen = names(choose(FOUND, "A", everything, WORDS))
-    for one in FOUND:
-        if one.name in chosen:
-            assert all(chosen.index(need) < chosen.index(one.name) for need in one.needs), one.name
+    for manifest in FOUND:
+        if manifest.name in chosen:
+            assert all(chosen.index(need) < chosen.index(manifest.name) for need in manifest.needs), manifest.name
 
 
 def test_a_word_is_chosen_by_what_the_kernel_has():
-    stages = next(one for one in FOUND if one.name == "stages_c")
+    stages = next(manifest for manifest in FOUND if manifest.name == "stages_c")
     assert "block_io_start" in script(stages, everything, WORDS, VALUES).text()
     old = script(stages, without("block_io_start"), WORDS, VALUES).text()
     assert "tracepoint:block:block_getrq" in old
@@ -174,13 +174,13 @@ def test_a_word_is_chosen_by_what_the_kernel_has():
 
 
 def test_what_the_always_on_probe_found_is_better_than_a_guess():
-    stages = next(one for one in FOUND if one.name == "stages_a")
+    stages = next(manifest for manifest in FOUND if manifest.name == "stages_a")
     found = with_found({"disk": ("q->disk", "bi_disk")}, {"disk": "rq_disk"})
     assert "rq_disk" in script(stages, everything, found, VALUES).text()
 
 
 def test_an_unknown_value_is_reported():
-    stages = next(one for one in FOUND if one.name == "stages_c")
+    stages = next(manifest for manifest in FOUND if manifest.name == "stages_c")
     with pytest.raises(ManifestError, match="known for one_in"):
         script(stages, everything, WORDS, {name: value for name, value in VALUES.items() if name != "one_in"})
 
@@ -191,14 +191,14 @@ def test_an_unknown_value_is_reported():
 @pytest.mark.parametrize("tier", ["A", "C"])
 def test_one_program_has_one_begin_and_one_end(tier):
     chosen = choose(FOUND, tier, everything, WORDS).manifests
-    program = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096)
+    program = BpftraceProgram(tuple(script(manifest, everything, WORDS, VALUES) for manifest in chosen), 4096)
     text = program.text()
     assert len(re.findall(r"^BEGIN", text, re.MULTILINE)) == 1
     assert len(re.findall(r"^END", text, re.MULTILINE)) == 1
     assert "{{" not in text
     assert len(text) < 128 * 1024, "one argument of a command line holds no more"
-    for one in chosen:
-        assert (f"tick {one.name} " in text) == bool(one.maps), one.name
+    for current_manifest in chosen:
+        assert (f"tick {current_manifest.name} " in text) == bool(current_manifest.maps), current_manifest.name
     depth = 0
     for char in re.sub(r'"[^"\n]*"', "", text):
         depth += (char == "{") - (char == "}")
@@ -207,9 +207,9 @@ def test_one_program_has_one_begin_and_one_end(tier):
 
 
 def test_hooks_are_those_of_the_text():
-    one = next(one for one in FOUND if one.name == "softirqs_c")
+    manifest = next(manifest for manifest in FOUND if manifest.name == "softirqs_c")
     words = {"timer_entry": ("irq:irq_handler_entry",), "timer_exit": ("irq:irq_handler_exit",), "timer_context": (0,)}
-    hooks = hooks_of(script(one, everything, words, VALUES))
+    hooks = hooks_of(script(manifest, everything, words, VALUES))
     assert "tracepoint:irq_vectors:local_timer_entry" not in hooks
     assert hooks.count("tracepoint:irq:softirq_raise") == 1
 
@@ -218,7 +218,7 @@ def test_hooks_are_those_of_the_text():
 def test_no_program_uses_more_maps_than_the_kernel_lets_it(tier):
     """MAX_USED_MAPS is 64, and bpftrace 0.23 adds up to four. clear() and print() are user space's."""
     chosen = choose(FOUND, tier, everything, WORDS).manifests
-    text = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096).text()
+    text = BpftraceProgram(tuple(script(manifest, everything, WORDS, VALUES) for manifest in chosen), 4096).text()
     blocks = re.sub(r"(?:clear|print)\(@\w+\)", "", text).split("\n}\n")
     assert {"BEGIN", "END"} <= {block.split()[0] for block in blocks if block.strip()}
     for block in blocks:
@@ -227,7 +227,7 @@ def test_no_program_uses_more_maps_than_the_kernel_lets_it(tier):
 
 def test_a_line_reports_its_script(monkeypatch):
     chosen = choose(FOUND, "C", everything, WORDS).manifests
-    program = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096)
+    program = BpftraceProgram(tuple(script(manifest, everything, WORDS, VALUES) for manifest in chosen), 4096)
     text = program.text()  # made once: each question would make it again
     monkeypatch.setattr(BpftraceProgram, "text", lambda _: text)
     lines = enumerate(text.splitlines(), 1)
@@ -262,19 +262,19 @@ def sys(tmp_path):
 
 def test_tracefs_knows_exactly(sys):
     (sys / "kernel/tracing/events/block/block_rq_issue").mkdir(parents=True)
-    here = Tracepoints(sys)
+    tracepoints = Tracepoints(sys)
     asked = ("tracepoint:block:block_rq_issue", "rawtracepoint:block_rq_issue", "tracepoint:nvme:nvme_sq", "kprobe:x")
-    assert [here.has(hook) for hook in asked] == [True, True, False, False]
+    assert [tracepoints.has(hook) for hook in asked] == [True, True, False, False]
     (sys / "kernel/kprobes").mkdir()
-    assert here.has("kprobe:x") is None
+    assert tracepoints.has("kprobe:x") is None
 
 
 def test_without_tracefs_the_kernels_types_and_its_modules_report(sys):
     (sys / "kernel/tracing").mkdir()
-    here = Tracepoints(sys)
+    tracepoints = Tracepoints(sys)
     asked = ("tracepoint:block:block_rq_issue", "rawtracepoint:nvme_sq", "tracepoint:scsi:scsi_dispatch_cmd_done")
-    assert [here.has(hook) for hook in asked] == [True, True, False]
-    assert "bi_disk" in here
+    assert [tracepoints.has(hook) for hook in asked] == [True, True, False]
+    assert "bi_disk" in tracepoints
 
 
 def test_without_both_one_has_to_try(tmp_path):

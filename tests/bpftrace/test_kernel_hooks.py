@@ -147,20 +147,20 @@ def test_garbage_in_an_enum_never_raises(tmp_path_factory, data):
 
 @pytest.mark.skipif(not REAL.exists(), reason="this kernel has no BTF")
 def test_the_flags_of_the_kernel_that_runs_here():
-    found = enumerators(REAL, "req_flag_bits")
-    if not found:
+    actual_enumerators = enumerators(REAL, "req_flag_bits")
+    if not actual_enumerators:
         pytest.skip("this kernel's BTF has no req_flag_bits: its block layer is a module or is not there")
-    assert {"__REQ_SYNC", "__REQ_META", "__REQ_FUA", "__REQ_PREFLUSH", "__REQ_RAHEAD"} <= found.keys()
-    assert 8 <= found["__REQ_SYNC"] < found["__REQ_NR_BITS"] < 64
+    assert {"__REQ_SYNC", "__REQ_META", "__REQ_FUA", "__REQ_PREFLUSH", "__REQ_RAHEAD"} <= actual_enumerators.keys()
+    assert 8 <= actual_enumerators["__REQ_SYNC"] < actual_enumerators["__REQ_NR_BITS"] < 64
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="this kernel has no BTF")
 def test_the_kernel_that_runs_here():
-    found = request_argument(REAL, "block_rq_issue")
-    if found is None:
+    actual_request_argument = request_argument(REAL, "block_rq_issue")
+    if actual_request_argument is None:
         pytest.skip("this kernel's BTF has no block_rq_issue: its block layer is a module or is not there")
-    assert found in (0, 1)
-    assert request_argument(REAL, "block_rq_requeue") == found
+    assert actual_request_argument in (0, 1)
+    assert request_argument(REAL, "block_rq_requeue") == actual_request_argument
     assert btf_arguments(REAL.read_bytes(), "btf_trace_block_rq_complete") == 4
 
 

@@ -37,7 +37,7 @@ def test_only_the_owner_can_read_or_write_it(cache):
     kept(cache)
     assert stat.S_IMODE(cache.directory.stat().st_mode) == 0o700
     assert stat.S_IMODE(cache.path.stat().st_mode) == 0o600
-    assert [one.name for one in cache.directory.iterdir()] == [cache.path.name]
+    assert [path.name for path in cache.directory.iterdir()] == [cache.path.name]
 
 
 def test_the_newest_entries_are_kept(cache):

@@ -12,17 +12,17 @@ from latmon_backends.bpftrace.trace import BlockRange, covered, trace_target
 
 @pytest.fixture
 def host(tmp_path):
-    made = FakeHost(tmp_path)
+    fake_host = FakeHost(tmp_path)
     for name, number in (("sda", (8, 0)), ("sdb", (8, 16))):
-        path = made.disk(name, number, size=10_000)
-        made.write(f"{path}/dev", f"{number[0]}:{number[1]}\n")
-    made.partition("sda", "sda1", (8, 1))
-    path = (made.sys / "class/block/sda1").resolve().relative_to(tmp_path.resolve())
-    made.write(f"{path}/start", "2048\n")
-    made.write(f"{path}/size", "4096\n")
-    made.disk("dm-0", (253, 0), mq=False)
-    made.link("sys/devices/virtual/block/dm-0/slaves/sda1", str(path))
-    return made
+        path = fake_host.disk(name, number, size=10_000)
+        fake_host.write(f"{path}/dev", f"{number[0]}:{number[1]}\n")
+    fake_host.partition("sda", "sda1", (8, 1))
+    path = (fake_host.sys / "class/block/sda1").resolve().relative_to(tmp_path.resolve())
+    fake_host.write(f"{path}/start", "2048\n")
+    fake_host.write(f"{path}/size", "4096\n")
+    fake_host.disk("dm-0", (253, 0), mq=False)
+    fake_host.link("sys/devices/virtual/block/dm-0/slaves/sda1", str(path))
+    return fake_host
 
 
 def target(host, device="sda", **fields):
@@ -30,13 +30,18 @@ def target(host, device="sda", **fields):
 
 
 def test_a_whole_disk(host):
-    found = target(host)
-    assert (found.disk, found.number, found.by, found.wanted) == ("sda", 8 << 20, 0, "")
+    actual_trace_target = target(host)
+    assert (
+        actual_trace_target.disk,
+        actual_trace_target.number,
+        actual_trace_target.by,
+        actual_trace_target.wanted,
+    ) == ("sda", 8 << 20, 0, "")
 
 
 def test_a_partition_is_its_sectors_of_the_disk(host):
-    found = target(host, "sda1")
-    assert (found.disk, found.by, found.wanted) == ("sda", 1, "2048-6143")
+    actual_trace_target = target(host, "sda1")
+    assert (actual_trace_target.disk, actual_trace_target.by, actual_trace_target.wanted) == ("sda", 1, "2048-6143")
 
 
 def test_a_range_of_a_partition_begins_with_it(host):
@@ -79,9 +84,9 @@ def test_a_file_elsewhere_is_refused(host, tmp_path):
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 50)), min_size=1, max_size=60), st.integers(1, 20))
 def test_covering_ranges_have_every_extent_and_as_few_others_as_they_say(extents, most):
     ranges = [BlockRange(first, first + length - 1) for first, length in extents]
-    found, more = covered(ranges, most)
-    assert 1 <= len(found) <= most
-    sectors = {at for one in ranges for at in range(one.low, one.high + 1)}
-    covering = [at for one in found for at in range(one.low, one.high + 1)]
+    block_ranges, more = covered(ranges, most)
+    assert 1 <= len(block_ranges) <= most
+    sectors = {at for block_range in ranges for at in range(block_range.low, block_range.high + 1)}
+    covering = [at for block_range in block_ranges for at in range(block_range.low, block_range.high + 1)]
     assert len(covering) == len(set(covering)) == len(sectors) + more
     assert sectors <= set(covering)

@@ -102,7 +102,7 @@ async def test_a_stop_ends_it_complete():
     outcome = await capture.run()
     assert (outcome.reason, outcome.exit) == ("enough", EXIT_DONE)
     assert watcher.origin == ORIGIN
-    assert [one.seq for one in watcher.frames] == [0, 1]
+    assert [frame.seq for frame in watcher.frames] == [0, 1]
     assert stub.closed
 
 
@@ -110,11 +110,11 @@ async def test_latmons_own_io_is_marked():
     """I/O is latmon's own by known processes, not by others with their names."""
     comm = Path("/proc/self/comm").read_text().strip()  # noqa: ASYNC240 - /proc does not wait
     mono_us = time.monotonic_ns() // 1000
-    one = Outlier(1.0, mono_us, "sda", "read", 5, pid=os.getpid(), comm=comm)
-    others = (replace(one, pid=1), replace(one, mono_us=1), replace(one, pid=None))
+    outlier = Outlier(1.0, mono_us, "sda", "read", 5, pid=os.getpid(), comm=comm)
+    others = (replace(outlier, pid=1), replace(outlier, mono_us=1), replace(outlier, pid=None))
     waits = InFlight("sda", "read", mono_us, pid=os.getpid(), comm=comm)
     still = InFlightList((waits, waits._replace(pid=1)))
-    capture, watcher = capturing(Stub(replace(frame(0), outliers=(one, *others), in_flight=still)), stop_after=1)
+    capture, watcher = capturing(Stub(replace(frame(0), outliers=(outlier, *others), in_flight=still)), stop_after=1)
     await capture.run()
     (seen,) = watcher.frames
     assert [each.own for each in seen.outliers] == [True, False, False, False]
@@ -154,12 +154,12 @@ async def test_a_stop_while_it_opens():
 async def test_the_recording_is_closed_before_the_backend(tmp_path):
     class Looking(Stub):
         async def __aexit__(self, *_exc):
-            self.seen = [one for one in open_recording(tmp_path / "x") if isinstance(one, End)]
+            self.seen = [end for end in open_recording(tmp_path / "x") if isinstance(end, End)]
 
     stub = Looking(frame(0))
     capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     await capture.run()
-    assert [one.reason for one in stub.seen] == ["enough"]
+    assert [end.reason for end in stub.seen] == ["enough"]
 
 
 class Finishing(Stub):
@@ -174,8 +174,8 @@ async def test_an_ended_recording_holds_the_interval_that_was_begun(tmp_path):
     stub.takes = 0
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     assert (await capture.run()).reason == "enough"
-    recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
-    assert recorded == [one.seq for one in watcher.frames] == [0, 98, 99]
+    recorded = [frame.seq for frame in open_recording(tmp_path / "x") if isinstance(frame, Frame)]
+    assert recorded == [frame.seq for frame in watcher.frames] == [0, 98, 99]
 
 
 async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
@@ -184,7 +184,7 @@ async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
     request = Request(record=tmp_path / "x", duration_us=1, options=Options())
     capture, watcher = capturing(stub, request)
     assert (await capture.run()).exit == EXIT_DONE
-    assert [one.seq for one in watcher.frames] == [0, 98, 99]
+    assert [frame.seq for frame in watcher.frames] == [0, 98, 99]
     assert stub.patience_s == module.PATIENCE_S
 
 
@@ -214,8 +214,8 @@ async def test_a_second_stop_has_the_last_interval_without_the_on_demand_probes(
     capture.stop("a second Ctrl-C")
     assert (await asyncio.wait_for(running, PATIENCE_S)).reason == "enough"
     assert stub.asked == [module.PATIENCE_S, 0]
-    recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
-    assert recorded == [one.seq for one in watcher.frames] == [0, 99]
+    recorded = [frame.seq for frame in open_recording(tmp_path / "x") if isinstance(frame, Frame)]
+    assert recorded == [frame.seq for frame in watcher.frames] == [0, 99]
 
 
 @pytest.mark.usefixtures("never_closing")
@@ -237,7 +237,7 @@ async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
     watcher.then = lambda: capture.stop("SIGTERM", at_once=True)
     await asyncio.wait_for(capture.run(), PATIENCE_S)
-    assert [one.seq for one in watcher.frames] == [0, 98, 99]
+    assert [frame.seq for frame in watcher.frames] == [0, 98, 99]
     assert stub.patience_s == 0
 
 
@@ -461,8 +461,8 @@ async def test_a_note_reports_what_is_set_differently_now():
     watcher.then = lambda: (capture.mark("kyber"), capture.mark("again")) if len(watcher.frames) == 1 else then()
     await capture.run()
     marks = watcher.frames[1].marks
-    assert [one.text for one in marks] == ["kyber", "again"]
-    assert all(one.changed == {"device sda": {"scheduler": "kyber"}} for one in marks)
+    assert [mark.text for mark in marks] == ["kyber", "again"]
+    assert all(mark.changed == {"device sda": {"scheduler": "kyber"}} for mark in marks)
     assert stub.read == 1
 
 
@@ -488,8 +488,8 @@ async def test_the_mark_of_a_span_has_the_settings_that_were_read_within_it():
 
     stub.settings, watcher.then = settings, act
     await capture.run()
-    marks = [mark for one in watcher.frames for mark in one.marks]
-    assert [(one.text, one.changed) for one in marks] == [("A", {}), ("B", {"device sda": {"scheduler": "kyber"}})]
+    marks = [mark for frame in watcher.frames for mark in frame.marks]
+    assert [(mark.text, mark.changed) for mark in marks] == [("A", {}), ("B", {"device sda": {"scheduler": "kyber"}})]
 
 
 async def test_the_commands_of_a_mark_and_of_a_reading_reach_the_capture():
@@ -517,7 +517,7 @@ async def test_a_note_waits_for_settings_that_hang_and_holds_no_frame_up():
 
     watcher.then = act
     await capture.run()
-    assert [len(one.marks) for one in watcher.frames] == [0, 0, 0, 1]
+    assert [len(frame.marks) for frame in watcher.frames] == [0, 0, 0, 1]
 
 
 async def test_a_mark_on_a_host_without_settings():
@@ -525,7 +525,7 @@ async def test_a_mark_on_a_host_without_settings():
     then = watcher.then
     watcher.then = lambda: (capture.mark("now") if len(watcher.frames) == 1 else None, then())
     await capture.run()
-    assert [(one.text, one.changed) for one in watcher.frames[1].marks] == [("now", None)]
+    assert [(mark.text, mark.changed) for mark in watcher.frames[1].marks] == [("now", None)]
 
 
 async def test_what_is_odd_about_the_file_is_a_notice(tmp_path, monkeypatch):
@@ -533,7 +533,7 @@ async def test_what_is_odd_about_the_file_is_a_notice(tmp_path, monkeypatch):
     request = Request(record=tmp_path / "x")
     capture, watcher = capturing(Stub(frame(0), frame(1)), request, stop_after=2)
     await capture.run()
-    assert [one.health.notice for one in watcher.frames] == ["x lies on vda", ""]
+    assert [frame.health.notice for frame in watcher.frames] == ["x lies on vda", ""]
 
 
 def loader(**stubs):
@@ -632,8 +632,8 @@ class Ended(Stub):
     """It gives up after a while, with the reason."""
 
     async def frames(self):
-        async for one in super().frames():
-            yield one
+        async for current_frame in super().frames():
+            yield current_frame
         await asyncio.sleep(0.4)
         raise LatmonError("it broke")
 
@@ -680,9 +680,9 @@ async def test_a_hole_at_the_end_is_in_the_file_whatever_ends_it(tmp_path, probe
     assert 0.3 < gap.seconds < 30
     assert isinstance(end_line, End)
     reported = summarised(open_recording(tmp_path / "x"))
-    assert [one["reason"] for one in reported["gaps"]] == ["probe-silent"]
-    found = survey(open_recording(tmp_path / "x"))
-    assert (found.gaps, found.clean) == (1, True)
+    assert [gap["reason"] for gap in reported["gaps"]] == ["probe-silent"]
+    check_report = survey(open_recording(tmp_path / "x"))
+    assert (check_report.gaps, check_report.clean) == (1, True)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -690,7 +690,7 @@ async def test_a_hole_at_the_end_is_in_the_file_when_the_backend_fails(tmp_path)
     capture, _ = capturing(Ended(frame(0), forever=False, origin=FAST), Request(record=tmp_path / "x"))
     with pytest.raises(LatmonError, match="it broke"):
         await capture.run()
-    assert [one.reason for one in open_recording(tmp_path / "x") if isinstance(one, Gap)] == ["probe-silent"]
+    assert [gap.reason for gap in open_recording(tmp_path / "x") if isinstance(gap, Gap)] == ["probe-silent"]
 
 
 async def test_a_probe_that_ended_a_moment_before_the_capture_is_a_gap_as_well(tmp_path):
@@ -699,7 +699,7 @@ async def test_a_probe_that_ended_a_moment_before_the_capture_is_a_gap_as_well(t
     outcome = await capture.run()
     assert outcome.exit == EXIT_INCOMPLETE
     assert "s are missing: bpftrace had ended: Killed" in outcome.reason
-    assert [one.reason for one in open_recording(tmp_path / "x") if isinstance(one, Gap)] == ["probe-silent"]
+    assert [gap.reason for gap in open_recording(tmp_path / "x") if isinstance(gap, Gap)] == ["probe-silent"]
 
 
 async def test_a_probe_that_fails_behind_its_last_frame_has_lost_nothing(tmp_path):
@@ -713,7 +713,7 @@ async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, mo
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
     capture, _ = capturing(Hung(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
     assert (await capture.run()).exit == EXIT_DONE
-    assert not [one for one in open_recording(tmp_path / "x") if isinstance(one, Gap)]
+    assert not [gap for gap in open_recording(tmp_path / "x") if isinstance(gap, Gap)]
 
 
 async def test_a_silent_end_without_a_recording_is_reported(monkeypatch):

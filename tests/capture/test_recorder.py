@@ -38,7 +38,7 @@ def recorder(tmp_path, monkeypatch):
 
 
 def frames_in(path):
-    return [one for one in open_recording(path) if isinstance(one, Frame)]
+    return [frame for frame in open_recording(path) if isinstance(frame, Frame)]
 
 
 async def test_what_is_put_is_written(recorder, tmp_path):
@@ -48,7 +48,7 @@ async def test_what_is_put_is_written(recorder, tmp_path):
     assert recorder.active
     assert recorder.state == ("x", "")
     await recorder.stop()
-    assert [one.seq for one in frames_in(tmp_path / "x")] == [0, 1, 2]
+    assert [frame.seq for frame in frames_in(tmp_path / "x")] == [0, 1, 2]
     assert not recorder.active
     assert recorder.state == ("", "")
     assert recorder.complete
@@ -60,7 +60,7 @@ async def test_nothing_is_written_before_and_after(recorder, tmp_path):
     recorder.put(frame(1))
     await recorder.stop()
     recorder.put(frame(2))
-    assert [one.seq for one in frames_in(tmp_path / "x")] == [1]
+    assert [frame.seq for frame in frames_in(tmp_path / "x")] == [1]
 
 
 async def test_a_recording_from_the_middle_names_all_devices_and_its_own_start(recorder, tmp_path):
@@ -136,7 +136,7 @@ async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
     await recorder.stop()
     assert recorder.complete
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 9_000
-    kept = [seq for path in sorted(tmp_path.iterdir()) for seq in [one.seq for one in frames_in(path)]]
+    kept = [seq for path in sorted(tmp_path.iterdir()) for seq in [frame.seq for frame in frames_in(path)]]
     assert kept == list(range(kept[0], 60))
 
 
@@ -190,7 +190,7 @@ async def test_a_disk_that_comes_back_gets_the_end_line_of_a_recording_given_up(
     await recorder.stop()
     await until(lambda: open_recording(tmp_path / "x") and list(open_recording(tmp_path / "x"))[1:])
     assert list(open_recording(tmp_path / "x"))[-1] == End("enough", 1)
-    assert [one.seq for one in frames_in(tmp_path / "y")] == [1]
+    assert [frame.seq for frame in frames_in(tmp_path / "y")] == [1]
 
 
 LEAVING = """
@@ -241,8 +241,8 @@ async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypa
     recorder.put(frame(6))
     await recorder.stop()
     items = list(open_recording(tmp_path / "x"))
-    assert [one.seq for one in items if isinstance(one, Frame)] == [0, 1, 2, 6]
-    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("disk-stalled", 3.0)]
+    assert [frame.seq for frame in items if isinstance(frame, Frame)] == [0, 1, 2, 6]
+    assert [(gap.reason, gap.seconds) for gap in items if isinstance(gap, Gap)] == [("disk-stalled", 3.0)]
     assert not recorder.complete
 
 
@@ -255,8 +255,8 @@ async def test_frames_after_the_end_was_asked_for_are_no_gap(recorder, tmp_path,
     hanging.set()
     await ending
     items = list(open_recording(tmp_path / "x"))
-    assert [one.seq for one in items if isinstance(one, Frame)] == [0]
-    assert not [one for one in items if isinstance(one, Gap)]
+    assert [frame.seq for frame in items if isinstance(frame, Frame)] == [0]
+    assert not [gap for gap in items if isinstance(gap, Gap)]
 
 
 async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorder, tmp_path, monkeypatch, hanging):
@@ -270,8 +270,8 @@ async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorde
     hanging.set()
     await until(lambda: any(isinstance(one, End) for one in open_recording(tmp_path / "x")))
     items = list(open_recording(tmp_path / "x"))
-    assert [one.seq for one in items if isinstance(one, Frame)] == [0]
-    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("disk-stalled", 5.0)]
+    assert [frame.seq for frame in items if isinstance(frame, Frame)] == [0]
+    assert [(gap.reason, gap.seconds) for gap in items if isinstance(gap, Gap)] == [("disk-stalled", 5.0)]
     assert not recorder.complete
 
 
@@ -308,12 +308,12 @@ async def test_a_host_of_a_fleet_that_is_measured_by_another_clock_has_another_r
     several = HostRecorders(ORIGIN, RecordingLimits(), lambda: [taken.pop(0)] if taken else [])
     await several.start(tmp_path / "fleet")
     own, ours = frame(5), frame(1)
-    for has_own_clock, one in ((True, own), (True, own), (False, ours), (False, ours)):
-        taken.append(HostPart("a", ORIGIN, one, has_own_clock))
-        several.put(one)
+    for has_own_clock, current_frame in ((True, own), (True, own), (False, ours), (False, ours)):
+        taken.append(HostPart("a", ORIGIN, current_frame, has_own_clock))
+        several.put(current_frame)
         await asyncio.gather(*several._starting.values())
     await several.stop()
-    found = [[one.mono_us for one in frames_in(path)] for path in sorted((tmp_path / "fleet").iterdir())]
+    found = [[frame.mono_us for frame in frames_in(path)] for path in sorted((tmp_path / "fleet").iterdir())]
     assert sorted(found) == [[ours.mono_us], [own.mono_us]]
 
 
@@ -333,7 +333,7 @@ class Fleet:
         return taken
 
     async def put(self, seq, **values):
-        self._taken = [HostPart(one, ORIGIN, frame(seq, **values)) for one in self.names]
+        self._taken = [HostPart(name, ORIGIN, frame(seq, **values)) for name in self.names]
         self.recorders.put(frame(seq))
         await asyncio.gather(*self.recorders._starting.values())
         await asyncio.sleep(0.01)
@@ -355,48 +355,48 @@ def fleet(tmp_path, monkeypatch):
 
 
 async def test_a_fleet_is_recorded_as_long_as_one_of_its_hosts_is(fleet, tmp_path):
-    several = fleet.recorders
-    await several.start(tmp_path / "fleet")
-    assert several.active
+    recorders = fleet.recorders
+    await recorders.start(tmp_path / "fleet")
+    assert recorders.active
     await fleet.put(1)
     await fleet.put(2)
-    assert several.state == ("fleet (2 hosts)", "")
+    assert recorders.state == ("fleet (2 hosts)", "")
     fleet.full.add("a")
-    await fleet.put_until(lambda: "no room" in several.state.trouble)
-    assert several.state.name == "fleet (1 host)"
-    assert several.state.trouble.startswith("recording to a-")
-    assert several.active
-    assert not several.complete
+    await fleet.put_until(lambda: "no room" in recorders.state.trouble)
+    assert recorders.state.name == "fleet (1 host)"
+    assert recorders.state.trouble.startswith("recording to a-")
+    assert recorders.active
+    assert not recorders.complete
     fleet.full.add("b")
-    await fleet.put_until(lambda: not several.active)
-    assert several.state.name == ""
-    assert several.state.trouble.startswith("fleet (0 hosts): recording to a-")
-    await several.stop()
+    await fleet.put_until(lambda: not recorders.active)
+    assert recorders.state.name == ""
+    assert recorders.state.trouble.startswith("fleet (0 hosts): recording to a-")
+    await recorders.stop()
 
 
 async def test_a_frame_during_the_end_of_a_fleet_begins_no_new_file(fleet, tmp_path):
-    several, hanging = fleet.recorders, threading.Event()
-    await several.start(tmp_path / "fleet")
+    recorders, hanging = fleet.recorders, threading.Event()
+    await recorders.start(tmp_path / "fleet")
     await fleet.put(1)
-    slow = next(one for key, one in several._recorders.items() if key[0] == "b")
+    slow = next(recorder for key, recorder in recorders._recorders.items() if key[0] == "b")
     slow._space, slow._space_due = lambda _: (hanging.wait(60), "")[1], 0.0
     await fleet.put(2)
-    ending = asyncio.create_task(several.stop(within=60))
-    await until(lambda: not any(one.active for key, one in several._recorders.items() if key[0] == "a"))
+    ending = asyncio.create_task(recorders.stop(within=60))
+    await until(lambda: not any(recorder.active for key, recorder in recorders._recorders.items() if key[0] == "a"))
     await fleet.put(3)
     hanging.set()
     await ending
     assert len(list((tmp_path / "fleet").iterdir())) == 2
-    assert not any(one.active for one in several._recorders.values())
+    assert not any(recorder.active for recorder in recorders._recorders.values())
 
 
 async def test_the_end_of_a_fleet_waits_once_for_a_host_that_starts_and_its_disk(fleet, tmp_path):
     """The disk of b doesn't answer; the recording of a, whose disk does, has all of its time."""
-    several, given = fleet.recorders, []
-    await several.start(tmp_path / "fleet")
+    recorders, given = fleet.recorders, []
+    await recorders.start(tmp_path / "fleet")
     await fleet.put(1)
     await fleet.put(2)
-    for key, recorder in several._recorders.items():
+    for key, recorder in recorders._recorders.items():
         stop = recorder.stop
 
         async def noted(reason, within, silent_s, *, stop=stop, label=key[0]):
@@ -405,38 +405,40 @@ async def test_the_end_of_a_fleet_waits_once_for_a_host_that_starts_and_its_disk
 
         recorder.stop = noted
         if key[0] == "b":
-            several._starting[key] = asyncio.create_task(asyncio.sleep(60))
-    await several.stop(within=0.2)
+            recorders._starting[key] = asyncio.create_task(asyncio.sleep(60))
+    await recorders.stop(within=0.2)
     assert given == [("a", 0.2), ("b", 0.0)]
-    for starting in several._starting.values():
+    for starting in recorders._starting.values():
         starting.cancel()
-    (whole,) = (tmp_path / "fleet").glob("a-*")
-    assert frames_in(whole)
+    (path,) = (tmp_path / "fleet").glob("a-*")
+    assert frames_in(path)
 
 
 @pytest.mark.parametrize("full", ["a", "ab"])
 async def test_the_key_records_a_fleet_again_after_a_full_disk(fleet, tmp_path, full):
-    several = fleet.recorders
-    await several.toggle()
+    recorders = fleet.recorders
+    await recorders.toggle()
     await fleet.put(1, devices=(DISK,))
     await fleet.put(2)
     fleet.full.update(full)
-    await fleet.put_until(lambda: f"({2 - len(full)} host" in str(several.state) and "no room" in several.state.trouble)
+    await fleet.put_until(
+        lambda: f"({2 - len(full)} host" in str(recorders.state) and "no room" in recorders.state.trouble
+    )
     fleet.full.clear()
     if len(full) == 1:  # the key stops the other one
-        assert several.active
-        await several.toggle()
+        assert recorders.active
+        await recorders.toggle()
     first = set(tmp_path.glob("*/*"))
-    await several.toggle()
-    assert several.active
+    await recorders.toggle()
+    assert recorders.active
     for seq in (2001, 2002, 2003):  # the first one starts the recordings
         await fleet.put(seq)
-    assert several.state.name.endswith(" (2 hosts)")
-    await several.stop()
+    assert recorders.state.name.endswith(" (2 hosts)")
+    await recorders.stop()
     again = sorted(set(tmp_path.glob("*/*")) - first)
     assert [path.name[0] for path in again] == ["a", "b"]
     for frames in map(frames_in, again):
-        assert [one.seq for one in frames] == [2002, 2003]
+        assert [frame.seq for frame in frames] == [2002, 2003]
         assert frames[0].devices == (DISK,)
 
 
@@ -491,11 +493,11 @@ async def test_a_recording_that_resumes_goes_on_in_the_next_part(tmp_path, monke
     assert recorder.state == ("x.part0002", "")
     recorder.put(frame(seq))
     await recorder.stop()
-    assert [one.seq for one in frames_in(tmp_path / "x.part0002")] == [seq]
+    assert [frame.seq for frame in frames_in(tmp_path / "x.part0002")] == [seq]
     assert not recorder.complete
     if loss == "no room":
         items = list(parts.open_parts([tmp_path / "x", tmp_path / "x.part0002"]))
-        assert [one.seq for one in items if isinstance(one, Frame)] == [0, 1, seq]
+        assert [frame.seq for frame in items if isinstance(frame, Frame)] == [0, 1, seq]
         gaps = [(item.reason, item.seconds) for item in items if isinstance(item, Gap)]
         assert gaps == [("enospc", seq - 2.0)]
 

@@ -44,8 +44,8 @@ def session(monkeypatch, tmp_path):
         return sessions[-1]
 
     yield start
-    for one in sessions:
-        one.close()
+    for session in sessions:
+        session.close()
 
 
 async def take(feed, count):

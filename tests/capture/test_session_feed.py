@@ -49,8 +49,8 @@ def test_lines_come_back_however_they_were_cut(lines, cuts):
     data = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     reader = Lines()
-    found = [line for a, b in pairwise(edges) for line in reader.feed(data[a:b])]
-    assert found == lines
+    actual_lines = [line for a, b in pairwise(edges) for line in reader.feed(data[a:b])]
+    assert actual_lines == lines
 
 
 def test_byte_by_byte():
@@ -106,7 +106,7 @@ def test_a_full_pipe_drops_whole_frames_and_the_next_one_says_how_many():
     pipe.waiting = 0
     outlet.offer(frame(4))
     outlet.offer(frame(5))
-    assert [(one.seq, one.health.dropped_frames) for one in frames_in(pipe)] == [(1, 0), (4, 2), (5, 0)]
+    assert [(frame.seq, frame.health.dropped_frames) for frame in frames_in(pipe)] == [(1, 0), (4, 2), (5, 0)]
 
 
 def test_devices_that_came_and_went_in_dropped_frames_still_arrive():

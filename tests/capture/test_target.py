@@ -39,9 +39,9 @@ def test_the_current_directory_comes_first(tmp_path, monkeypatch):
 
 def test_state_directory_where_nothing_can_be_written_here(tmp_path, monkeypatch):
     monkeypatch.setattr(target.os, "access", lambda *_args, **_kw: False)
-    made = target.default_directory({"XDG_STATE_HOME": str(tmp_path / "state")})
-    assert made == tmp_path / "state/latmon/recordings"
-    assert made.stat().st_mode & 0o777 == 0o700
+    default_directory = target.default_directory({"XDG_STATE_HOME": str(tmp_path / "state")})
+    assert default_directory == tmp_path / "state/latmon/recordings"
+    assert default_directory.stat().st_mode & 0o777 == 0o700
     assert target.default_directory({"HOME": str(tmp_path)}) == tmp_path / ".local/state/latmon/recordings"
 
 
@@ -74,8 +74,8 @@ def make_dangling(path):
 
 
 def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as given_socket:
+        given_socket.bind(str(path))
 
 
 @pytest.mark.parametrize(

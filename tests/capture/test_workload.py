@@ -17,17 +17,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it forks")
 
 @pytest.fixture
 def workload():
-    made = []
+    workloads = []
 
     def make(*words, umask=0o022, **options):
-        one = Workload(words, **options)
-        one.fork(None, umask)
-        made.append(one)
-        return one
+        workload = Workload(words, **options)
+        workload.fork(None, umask)
+        workloads.append(workload)
+        return workload
 
     yield make
-    for one in made:
-        one.close()
+    for current_workload in workloads:
+        current_workload.close()
 
 
 async def until(holds):
@@ -64,8 +64,8 @@ async def test_its_exit_code_is_that_of_a_shell(workload, script, code, outcome)
 
 
 async def test_one_that_is_not_released_is_never_run(workload, tmp_path):
-    one = workload("touch", str(tmp_path / "made"))
-    one.close()
+    given_workload = workload("touch", str(tmp_path / "made"))
+    given_workload.close()
     await asyncio.sleep(0.3)
     assert not (tmp_path / "made").exists()
 
@@ -77,29 +77,29 @@ async def test_it_has_the_umask_of_the_user_and_the_standard_files(workload, tmp
 
 
 async def test_it_is_no_descendant_of_latmon_whose_own_io_it_would_be(workload, tmp_path):
-    one = workload("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60")
-    one.begin(lambda: None)
-    await until(lambda: one.runs and (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    given_workload = workload("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60")
+    given_workload.begin(lambda: None)
+    await until(lambda: given_workload.runs and (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     pid = int((tmp_path / "pid").read_text())
     assert pid not in set(descendants(os.getpid()))
     assert os.getpgid(pid) == os.getpgrp(), "the terminal's Ctrl-C reaches both"
-    one.forward(signal.SIGTERM)
+    given_workload.forward(signal.SIGTERM)
     async with asyncio.timeout(30):
-        await one.ended.wait()
-    assert one.code == 128 + signal.SIGTERM
+        await given_workload.ended.wait()
+    assert given_workload.code == 128 + signal.SIGTERM
     assert not psutil.pid_exists(pid)
-    one.forward(signal.SIGTERM)
+    given_workload.forward(signal.SIGTERM)
 
 
 async def test_a_signal_can_be_handled_by_it(workload):
-    one = workload("sh", "-c", 'trap "exit 7" HUP; while :; do sleep 0.05; done')
-    one.begin(lambda: None)
-    await until(lambda: one.runs)
+    given_workload = workload("sh", "-c", 'trap "exit 7" HUP; while :; do sleep 0.05; done')
+    given_workload.begin(lambda: None)
+    await until(lambda: given_workload.runs)
     await asyncio.sleep(0.5)
-    one.forward(signal.SIGHUP)
+    given_workload.forward(signal.SIGHUP)
     async with asyncio.timeout(30):
-        await one.ended.wait()
-    assert one.code == 7
+        await given_workload.ended.wait()
+    assert given_workload.code == 7
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ REMEDY = "--repair -o OUT` writes a clean copy"
 
 
 def window(seq, **changed):
-    one = frame(seq, **changed)
-    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+    given_frame = frame(seq, **changed)
+    return pack(to_bytes(encode_frame(given_frame)), given_frame.mono_us, given_frame.mono_us)
 
 
 def aside(line):
@@ -122,9 +122,9 @@ def check(tmp_path, capsys):
 
 
 def test_a_clean_recording_is_reported_and_copied_line_for_line(whole, check):
-    found = check(whole)
-    assert (found.code, found.damages, found.err) == (0, [], "")
-    rows = dict(row.split(None, 1) for row in found.out.splitlines())
+    check_report = check(whole)
+    assert (check_report.code, check_report.damages, check_report.err) == (0, [], "")
+    rows = dict(row.split(None, 1) for row in check_report.out.splitlines())
     assert rows["host"] == "box, kernel 6.1.0"
     assert rows["backend"] == "test, by hand, tier A"
     assert (rows["from"], rows["to"]) == ("1970-01-12T13:46:40.000Z", "1970-01-12T13:46:52.000Z")
@@ -132,44 +132,44 @@ def test_a_clean_recording_is_reported_and_copied_line_for_line(whole, check):
     assert rows["size"] == f"{len(whole)} bytes ({len(whole) / 1024:.1f} KiB) in 14 members"
     assert rows["closed"] == "yes (closed)"
     assert rows["clean"] == "everything in it can be read"
-    assert found.repaired == 0
-    assert found.copy.read_bytes() == whole
+    assert check_report.repaired == 0
+    assert check_report.copy.read_bytes() == whole
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("recording-*.gz")), ids=lambda path: path.name)
 def test_every_release_s_recording_is_clean(path, check):
-    found = check(path.read_bytes())
-    assert (found.code, found.repaired) == (0, 0)
-    assert lines_in(found.copy) == lines_in(path)
+    check_report = check(path.read_bytes())
+    assert (check_report.code, check_report.repaired) == (0, 0)
+    assert lines_in(check_report.copy) == lines_in(path)
 
 
 def test_a_killed_recording_is_mildly_damaged(whole, check):
-    found = check(whole[: offsets(whole)[-1]])
-    assert found.code == 5
-    assert found.damages == [f"byte {offsets(whole)[-1]} (1970-01-12T13:46:52.000Z): {UNCLOSED}"]
-    assert "1 place, every complete window can be read" in found.out
-    assert REMEDY in found.out
-    assert lines_in(found.copy)[:-1] == lines_in(found.path)
-    assert items_in(found.copy, End) == [End("repaired", COUNT)]
+    check_report = check(whole[: offsets(whole)[-1]])
+    assert check_report.code == 5
+    assert check_report.damages == [f"byte {offsets(whole)[-1]} (1970-01-12T13:46:52.000Z): {UNCLOSED}"]
+    assert "1 place, every complete window can be read" in check_report.out
+    assert REMEDY in check_report.out
+    assert lines_in(check_report.copy)[:-1] == lines_in(check_report.path)
+    assert items_in(check_report.copy, End) == [End("repaired", COUNT)]
 
 
 def test_a_damaged_member_is_named_with_its_place_and_its_time(whole, check):
     starts = offsets(whole)
     data = bytearray(whole)
     data[starts[4] + 60] ^= 16
-    found = check(bytes(data))
-    assert found.code == 5
-    assert found.damages == [
+    check_report = check(bytes(data))
+    assert check_report.code == 5
+    assert check_report.damages == [
         f"byte {starts[4]} (1970-01-12T13:46:43.000Z): damaged, to byte {starts[5] - 1}; 1 s lost",
         f"byte {starts[-1]} (1970-01-12T13:46:52.000Z): the closing line counts 12 windows, and 11 can be read",
     ]
-    assert "2 places, 1 s lost" in found.out
-    kinds = [json.loads(line)["type"] for line in lines_in(found.copy)]
+    assert "2 places, 1 s lost" in check_report.out
+    kinds = [json.loads(line)["type"] for line in lines_in(check_report.copy)]
     assert kinds == ["header", *["window"] * 3, "gap", *["window"] * 8, "end"]
     last = frame(2)
-    assert items_in(found.copy, Gap) == [Gap("damaged", 1.0, last.mono_us, last.wall)]
+    assert items_in(check_report.copy, Gap) == [Gap("damaged", 1.0, last.mono_us, last.wall)]
     whole_lines = gzip.decompress(whole).splitlines(keepends=True)
-    assert lines_in(found.copy)[:4] + lines_in(found.copy)[5:-1] == whole_lines[:4] + whole_lines[5:-1]
+    assert lines_in(check_report.copy)[:4] + lines_in(check_report.copy)[5:-1] == whole_lines[:4] + whole_lines[5:-1]
 
 
 def test_damage_that_goes_on_is_one(whole, check):
@@ -177,8 +177,8 @@ def test_damage_that_goes_on_is_one(whole, check):
     data = bytearray(whole)
     for at in (3, 4, 5, 8):
         data[starts[at] + 60] ^= 16
-    found = check(bytes(data))
-    assert [one.partition(": ")[2] for one in found.damages[:2]] == [
+    check_report = check(bytes(data))
+    assert [damage.partition(": ")[2] for damage in check_report.damages[:2]] == [
         f"damaged, to byte {starts[6] - 1}; 3 s lost",
         f"damaged, to byte {starts[9] - 1}; 1 s lost",
     ]
@@ -189,16 +189,22 @@ def test_damage_on_both_sides_of_a_mark_counts_its_time_once(check):
     broken = [bytearray(window(seq)) for seq in (1, 2)]
     for one in broken:
         one[60] ^= 4
-    found = check(HEADER + window(0) + broken[0] + mark + broken[1] + window(3) + closing(4))
-    assert [("2 s lost" in one) for one in found.damages] == [True, False, False]
-    assert [type(item).__name__ for item in open_recording(found.copy)] == ["Frame", "Mark", "Gap", "Frame", "End"]
+    check_report = check(HEADER + window(0) + broken[0] + mark + broken[1] + window(3) + closing(4))
+    assert [("2 s lost" in damage) for damage in check_report.damages] == [True, False, False]
+    assert [type(item).__name__ for item in open_recording(check_report.copy)] == [
+        "Frame",
+        "Mark",
+        "Gap",
+        "Frame",
+        "End",
+    ]
 
 
 def test_time_that_a_gap_line_reports_is_not_lost_twice(check):
     gap = aside(encode_note(Gap("enospc", 2.0, 6_000_000, 1_000_001.0)))
-    found = check(HEADER + window(0) + window(1)[:-20] + gap + window(4) + closing(2))
-    assert "1 s lost" in found.damages[0]
-    assert [one.seconds for one in items_in(found.copy, Gap)] == [2.0, 1.0]
+    check_report = check(HEADER + window(0) + window(1)[:-20] + gap + window(4) + closing(2))
+    assert "1 s lost" in check_report.damages[0]
+    assert [one.seconds for one in items_in(check_report.copy, Gap)] == [2.0, 1.0]
 
 
 def test_the_loss_of_a_recording_whose_clock_begins_at_zero_is_counted(check):
@@ -207,46 +213,52 @@ def test_the_loss_of_a_recording_whose_clock_begins_at_zero_is_counted(check):
     first, second = (replace(frame(seq), mono_us=1_000_000 * (seq + 1)) for seq in range(2))
     broken = bytearray(pack(to_bytes(encode_frame(first)), first.mono_us, first.mono_us))
     broken[60] ^= 4
-    rest = pack(to_bytes(encode_frame(second)), second.mono_us, second.mono_us)
-    found = check(header + broken + rest + closing(2))
-    assert "1 s lost" in found.damages[0]
+    remainder = pack(to_bytes(encode_frame(second)), second.mono_us, second.mono_us)
+    check_report = check(header + broken + remainder + closing(2))
+    assert "1 s lost" in check_report.damages[0]
 
 
 @pytest.mark.slow
 def test_a_tail_reports_what_it_held(whole, check):
-    found = check(whole[: offsets(whole)[-2] + 70])
-    assert "cut off" in found.damages[0]
-    assert "1 s lost" in found.damages[0]
-    assert items_in(found.copy, Gap)[0].seconds == 1.0
+    check_report = check(whole[: offsets(whole)[-2] + 70])
+    assert "cut off" in check_report.damages[0]
+    assert "1 s lost" in check_report.damages[0]
+    assert items_in(check_report.copy, Gap)[0].seconds == 1.0
 
 
 def test_what_a_tail_held_is_not_made_up(whole, check):
-    found = check(whole[: offsets(whole)[-1]] + b"rubbish")
-    assert "the loss is unknown" in found.damages[0]
-    assert items_in(found.copy, Gap) == []
+    check_report = check(whole[: offsets(whole)[-1]] + b"rubbish")
+    assert "the loss is unknown" in check_report.damages[0]
+    assert items_in(check_report.copy, Gap) == []
 
 
 def test_lines_that_no_reader_takes_are_left_out_and_named(check):
     back = to_bytes(encode_frame(frame(0)))
     nonsense = b'{"type":"window","seq":-1}\nno JSON\n'
     text = to_bytes(encode_frame(frame(1))) + back + nonsense + to_bytes(encode_frame(frame(3)))
-    found = check(HEADER + pack(text, frame(1).mono_us, frame(3).mono_us) + closing(2))
+    check_report = check(HEADER + pack(text, frame(1).mono_us, frame(3).mono_us) + closing(2))
     place, when = f"byte {len(HEADER)}, line", "of the member there (1970-01-12T13:46:42.000Z):"
-    assert found.damages == [
+    assert check_report.damages == [
         f"{place} 2 {when} a window goes back in time and is left out; 1 s lost",
         f"{place} 3 {when} 'seq' is not a whole number of 0 or more",
         f"{place} 4 {when} a line is not JSON",
     ]
-    assert [json.loads(line)["type"] for line in lines_in(found.copy)] == ["header", "window", "gap", "window", "end"]
+    assert [json.loads(line)["type"] for line in lines_in(check_report.copy)] == [
+        "header",
+        "window",
+        "gap",
+        "window",
+        "end",
+    ]
 
 
 @pytest.mark.parametrize("dt", [0, 2**62])
 def test_a_window_of_no_length_or_of_ages_is_left_out(check, dt):
-    one = frame(1)
-    odd = pack(to_bytes(encode_frame(one) | {"dt": dt}), one.mono_us, one.mono_us)
-    found = check(HEADER + window(0) + odd + window(2) + closing(3))
-    assert found.code == 5
-    assert f"'dt' is {dt} us, and a window lasts 1 us to 100 years; 1 s lost" in found.damages[0]
+    given_frame = frame(1)
+    odd = pack(to_bytes(encode_frame(given_frame) | {"dt": dt}), given_frame.mono_us, given_frame.mono_us)
+    check_report = check(HEADER + window(0) + odd + window(2) + closing(3))
+    assert check_report.code == 5
+    assert f"'dt' is {dt} us, and a window lasts 1 us to 100 years; 1 s lost" in check_report.damages[0]
 
 
 LATENCIES = Histogram.record([900] * 9 + [90_000])
@@ -265,9 +277,9 @@ SERIES = Series("sda", "read", "total")
 def test_sums_and_maxima_that_no_latencies_have_are_named(check, changed, text):
     latencies = Histogram.of(dict(LATENCIES.buckets), LATENCIES.sum, LATENCIES.max)
     data = HEADER + window(0, histograms={SERIES: replace(latencies, **changed)}) + window(1) + closing(2)
-    found = check(data, lost={0})
-    assert found.code == 5
-    assert text in found.damages[0]
+    check_report = check(data, lost={0})
+    assert check_report.code == 5
+    assert text in check_report.damages[0]
 
 
 @pytest.mark.parametrize("name", ["traced", HANDLERS, SOFTIRQS, WAKEUPS])
@@ -281,9 +293,9 @@ def test_those_of_traced_stages_interrupts_and_threads_too(check, name):
         WAKEUPS: by_thread([Wakeups(Thread(7, "kworker", "normal", 120, kernel=True), sick)]),
     }
     fields = {name: reported[name]} if isinstance(name, str) else {"tables": {name: reported[name]}}
-    found = check(HEADER + window(0, **fields) + window(1) + closing(2), lost={0})
-    assert found.code == 5
-    assert "a sum of 1000000 us" in found.damages[0]
+    check_report = check(HEADER + window(0, **fields) + window(1) + closing(2), lost={0})
+    assert check_report.code == 5
+    assert "a sum of 1000000 us" in check_report.damages[0]
 
 
 FAILED = FailedIO("sda", "read", "time-out")
@@ -305,23 +317,23 @@ FAILED = FailedIO("sda", "read", "time-out")
     ],
 )
 def test_counts_that_contradict_each_other_are_named(check, tables, words):
-    found = check(HEADER + window(0, tables=tables) + window(1) + closing(2), lost={0} if words else ())
-    assert found.code == (5 if words else 0)
-    assert not words or words in found.damages[0]
+    check_report = check(HEADER + window(0, tables=tables) + window(1) + closing(2), lost={0} if words else ())
+    assert check_report.code == (5 if words else 0)
+    assert not words or words in check_report.damages[0]
 
 
 def test_a_key_that_a_line_has_twice_is_named(check):
     line = to_bytes(encode_frame(frame(0)))
     twice = line.replace(b'{"type"', b'{"seq":0,"type"', 1)
-    found = check(HEADER + pack(twice, frame(0).mono_us, frame(0).mono_us) + window(1) + closing(2), lost={0})
-    assert "has the key 'seq' twice" in found.damages[0]
+    check_report = check(HEADER + pack(twice, frame(0).mono_us, frame(0).mono_us) + window(1) + closing(2), lost={0})
+    assert "has the key 'seq' twice" in check_report.damages[0]
 
 
 def test_a_count_that_sums_would_cut_off_is_refused(check):
     line = encode_frame(frame(0)) | {"errors": [["sda", "read", "time-out", 1 << 60]]}
     odd = pack(to_bytes(line), frame(0).mono_us, frame(0).mono_us)
-    found = check(HEADER + odd + window(1) + closing(2), lost={0})
-    assert found.code == 5
+    check_report = check(HEADER + odd + window(1) + closing(2), lost={0})
+    assert check_report.code == 5
 
 
 def test_what_an_import_moved_to_our_buckets_is_not_held_against_them(check):
@@ -335,26 +347,26 @@ def test_windows_behind_a_header_of_another_host_are_left_out(check, changed):
     foreign = aside(encode_origin(replace(ORIGIN, **changed)))
     mark = aside(encode_note(Mark("of the other", 8_000_000, 1.0)))
     data = HEADER + window(0) + closing(1) + foreign + window(1) + mark + closing(1) + HEADER + window(3) + closing(1)
-    found = check(data)
-    assert found.code == 5
-    assert len(found.damages) == 1
-    assert f"a second header, of another host or boot ({changed.get('host', 'box')})" in found.damages[0]
-    assert [one.seq for one in items_in(found.copy, Frame)] == [0, 3]
-    assert items_in(found.copy, Mark) == []
+    check_report = check(data)
+    assert check_report.code == 5
+    assert len(check_report.damages) == 1
+    assert f"a second header, of another host or boot ({changed.get('host', 'box')})" in check_report.damages[0]
+    assert [one.seq for one in items_in(check_report.copy, Frame)] == [0, 3]
+    assert items_in(check_report.copy, Mark) == []
 
 
 def test_a_roll_up_of_another_host_is_not_added_up(minutes, check):
     foreign = pack(to_bytes(encode_origin(replace(ORIGIN, host="other"))), 0, 0)
-    found = check(minutes[: offsets(minutes)[3]] + foreign + minutes[offsets(minutes)[3] :])
-    assert found.code == 5
-    assert [one.seq for one in open_recording(found.path).summed()] == [0, 1]
+    check_report = check(minutes[: offsets(minutes)[3]] + foreign + minutes[offsets(minutes)[3] :])
+    assert check_report.code == 5
+    assert [one.seq for one in open_recording(check_report.path).summed()] == [0, 1]
 
 
 def test_wrong_stamps_are_named_and_mended(check):
     line = to_bytes(encode_frame(frame(1)))
-    found = check(HEADER + window(0) + pack(line, 0, 1) + closing(2))
-    assert ["stamps" in one for one in found.damages] == [True]
-    assert found.copy.read_bytes()[len(HEADER + window(0)) :].startswith(window(1))
+    check_report = check(HEADER + window(0) + pack(line, 0, 1) + closing(2))
+    assert ["stamps" in damage for damage in check_report.damages] == [True]
+    assert check_report.copy.read_bytes()[len(HEADER + window(0)) :].startswith(window(1))
 
 
 def test_what_a_later_version_added_is_kept_byte_for_byte(check):
@@ -362,9 +374,9 @@ def test_what_a_later_version_added_is_kept_byte_for_byte(check):
     reported = encode_frame(frame(0)) | {"later": [1, 2]}
     reported["h"]["picture"] = [3]
     text = json.dumps(reported).encode()  # other blanks than ours
-    found = check(HEADER + aside(later) + pack(text, frame(0).mono_us, frame(0).mono_us) + window(1)[:-1])
-    assert "2 lines that a later version added (picture, no type)" in found.out
-    assert b"".join(lines_in(found.copy)[1:4]) == later + text + b"\n"
+    check_report = check(HEADER + aside(later) + pack(text, frame(0).mono_us, frame(0).mono_us) + window(1)[:-1])
+    assert "2 lines that a later version added (picture, no type)" in check_report.out
+    assert b"".join(lines_in(check_report.copy)[1:4]) == later + text + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -383,21 +395,21 @@ def test_another_version_is_refused_in_one_sentence(tmp_path, capsys, version, r
 
 
 def test_a_lost_header_becomes_one_that_says_unknown(whole, check):
-    found = check(whole[offsets(whole)[1] :])
-    assert found.damages == [f"byte 0: {HEADLESS}"]
-    origin = open_recording(found.copy).origin
+    check_report = check(whole[offsets(whole)[1] :])
+    assert check_report.damages == [f"byte 0: {HEADLESS}"]
+    origin = open_recording(check_report.copy).origin
     assert (origin.host, origin.backend, origin.kernel) == ("unknown",) * 3
-    assert lines_in(found.copy)[1:-1] == lines_in(found.path)[:-1]
-    assert items_in(found.copy, Gap) == []
+    assert lines_in(check_report.copy)[1:-1] == lines_in(check_report.path)[:-1]
+    assert items_in(check_report.copy, Gap) == []
 
 
 def test_two_recordings_in_one_file(check):
     second = HEADER + window(4) + window(5) + closing(2)
-    found = check(HEADER + window(0) + closing(1) + second)
-    assert found.code == 0
-    found = check(HEADER + window(0) + closing(1) + second[: -len(closing(2))])
-    assert [UNCLOSED in one for one in found.damages] == [True]
-    assert [one.windows for one in items_in(found.copy, End)] == [1, 2]
+    check_report = check(HEADER + window(0) + closing(1) + second)
+    assert check_report.code == 0
+    check_report = check(HEADER + window(0) + closing(1) + second[: -len(closing(2))])
+    assert [UNCLOSED in damage for damage in check_report.damages] == [True]
+    assert [one.windows for one in items_in(check_report.copy, End)] == [1, 2]
 
 
 def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
@@ -432,20 +444,20 @@ def kinds(data):
 
 
 def test_roll_ups_are_checked_and_made_again(minutes, check):
-    found = check(minutes)
-    assert (found.code, found.copy.read_bytes()) == (0, minutes)
+    check_report = check(minutes)
+    assert (check_report.code, check_report.copy.read_bytes()) == (0, minutes)
     reported = kinds(minutes)
     rolled = [at for at, kind in reported if kind == "minute"]
     assert len(rolled) == 1
-    assert "later version" not in found.out
+    assert "later version" not in check_report.out
     data = bytearray(minutes)
     data[[at for at, kind in reported if kind == "window" and at < rolled[0]][-9] + 70] ^= 1
-    found = check(bytes(data))
-    assert [one.partition(": ")[2].partition(",")[0] for one in found.damages] == [
+    check_report = check(bytes(data))
+    assert [damage.partition(": ")[2].partition(",")[0] for damage in check_report.damages] == [
         "damaged",
         "the closing line counts 125 windows",
     ]
-    assert "minute" not in [kind for _, kind in kinds(found.copy.read_bytes())]
+    assert "minute" not in [kind for _, kind in kinds(check_report.copy.read_bytes())]
 
 
 @pytest.mark.slow
@@ -459,13 +471,13 @@ def test_a_roll_up_that_lies_is_named_and_mended(minutes, check):
     gone = text.replace(b'"sums":', b'"removed":["sda"],"sums":')
     for reported, code in ((later, 0), (lie, 5), (fewer, 5), (gone, 5)):
         member = pack(reported, head.first_us, head.last_us, head.stands_for)
-        found = check(minutes[:at] + member + minutes[at + head.length :])
-        assert found.code == code, found.out
+        check_report = check(minutes[:at] + member + minutes[at + head.length :])
+        assert check_report.code == code, check_report.out
         if code:
-            assert found.damages[0].startswith(f"byte {at} (")
-            assert WRONG in found.damages[0]
+            assert check_report.damages[0].startswith(f"byte {at} (")
+            assert WRONG in check_report.damages[0]
         # those behind it keep their places, as long as its length is the same
-        assert found.copy.read_bytes()[: len(minutes) - 200] == minutes[: len(minutes) - 200]
+        assert check_report.copy.read_bytes()[: len(minutes) - 200] == minutes[: len(minutes) - 200]
 
 
 def test_the_copy_is_private(whole, check):
@@ -539,17 +551,17 @@ def test_strings_of_a_recording_can_do_nothing_to_a_terminal(tmp_path, capsys):
 
 
 def test_thousands_of_damages_are_counted(check):
-    found = check(HEADER + aside(b"nonsense\n" * 5000) + window(0) + closing(1))
-    assert len(found.damages) == 1001
-    assert found.damages[-1] == "and 4000 more damaged places"
-    assert "5000 places" in found.out
+    check_report = check(HEADER + aside(b"nonsense\n" * 5000) + window(0) + closing(1))
+    assert len(check_report.damages) == 1001
+    assert check_report.damages[-1] == "and 4000 more damaged places"
+    assert "5000 places" in check_report.out
 
 
 def test_a_lock_that_is_given_back(tmp_path, whole):
     path = tmp_path / "r"
     path.write_bytes(whole)
-    found = survey(open_recording(path))
-    assert (found.clean, found.live) == (True, False)
+    check_report = survey(open_recording(path))
+    assert (check_report.clean, check_report.live) == (True, False)
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -563,9 +575,9 @@ def agree(path, copy):
     items = list(recording)
     read = [item for item in items if isinstance(item, Frame)]
     copy.unlink(missing_ok=True)
-    found = repair(recording, copy)
-    assert found.windows == len(read)
-    assert not (recording.damage and found.clean), recording.damage
+    check_report = repair(recording, copy)
+    assert check_report.windows == len(read)
+    assert not (recording.damage and check_report.clean), recording.damage
     repaired = open_recording(copy)
     kept = list(repaired)
     assert repaired.damage == []
@@ -622,8 +634,8 @@ def test_lines_that_were_packed_again_are_imported(tmp_path, short, packed):
     assert main(["check", str(path)]) == 5
     lines.write_bytes(gzip.decompress(short))
     assert main(["import", str(lines), "-o", str(copy)]) == 0
-    was, now = ([one for one in open_recording(at) if isinstance(one, Frame)] for at in (tmp_path / "was", copy))
-    assert [replace(one, seq=0) for one in now] == [replace(one, seq=0) for one in was]
+    was, now = ([frame for frame in open_recording(at) if isinstance(frame, Frame)] for at in (tmp_path / "was", copy))
+    assert [replace(frame, seq=0) for frame in now] == [replace(frame, seq=0) for frame in was]
     assert main(["check", str(copy)]) == 0
 
 

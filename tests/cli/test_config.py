@@ -60,8 +60,8 @@ def test_a_bare_number_is_seconds(home):
 
 
 def test_when_stages_are_traced_and_at_what_price(home):
-    found = load(home, "stages: all\nbudget_percent: 2.5\nmax_overhead: 20\n")
-    assert found.values == {"stages": "all", "budget_percent": 2.5, "max_overhead": 20}
+    actual_config = load(home, "stages: all\nbudget_percent: 2.5\nmax_overhead: 20\n")
+    assert actual_config.values == {"stages": "all", "budget_percent": 2.5, "max_overhead": 20}
     assert load(home, "budget_percent: 0\n")[options.BUDGET_PERCENT] == 0
 
 
@@ -155,10 +155,10 @@ def test_a_pipe_in_its_place_is_not_waited_for(home):
 
 
 def test_the_rules_numbers_and_which_are_off(home):
-    found = load(home, "findings:\n  peer-outlier: {octaves: 3}\n  bimodal-tail: off\n  starved-io: on\n").findings
-    assert found.of(peer_outlier.RULE)["octaves"] == 3.0
-    assert found.of(peer_outlier.RULE)["run"] == DEFAULT.of(peer_outlier.RULE)["run"]
-    assert found.off == {"bimodal-tail"}
+    settings = load(home, "findings:\n  peer-outlier: {octaves: 3}\n  bimodal-tail: off\n  starved-io: on\n").findings
+    assert settings.of(peer_outlier.RULE)["octaves"] == 3.0
+    assert settings.of(peer_outlier.RULE)["run"] == DEFAULT.of(peer_outlier.RULE)["run"]
+    assert settings.off == {"bimodal-tail"}
     assert load(home, "theme: dark\n").findings == DEFAULT
 
 
@@ -197,9 +197,9 @@ def test_what_the_screen_shows_first(home):
 
 
 def test_saved_views(home):
-    found = load(home, "views:\n  slow: {sort: max, columns: [p99]}\n  all: {}\nview: slow\n")
-    assert found.views == {"slow": {"sort": "max", "columns": ("p99",)}, "all": {}}
-    assert found[options.VIEW] == "slow"
+    actual_config = load(home, "views:\n  slow: {sort: max, columns: [p99]}\n  all: {}\nview: slow\n")
+    assert actual_config.views == {"slow": {"sort": "max", "columns": ("p99",)}, "all": {}}
+    assert actual_config[options.VIEW] == "slow"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_mutated_config_is_read_or_refused_in_one_sentence(tmp_path, seed, cou
         except UsageError as error:
             refusals.append(str(error))
     assert 0 < len(refusals) < count
-    assert [one for one in refusals if clean(one, 10_000) != one] == []
+    assert [refusal for refusal in refusals if clean(refusal, 10_000) != refusal] == []
 
 
 @pytest.fixture

@@ -28,11 +28,11 @@ def run(out, path, outcome, **tally):
     progress.opened(ORIGIN)
     counted = CaptureCounts()
     for seq in range(1):
-        one = frame(seq)
-        counted.note(one)
+        given_frame = frame(seq)
+        counted.note(given_frame)
         for name, value in tally.items():
             setattr(counted, name, value)
-        progress.offer(one, counted)
+        progress.offer(given_frame, counted)
     progress.ended(outcome)
     return out.getvalue()
 
@@ -162,8 +162,10 @@ def test_who_still_waits_at_the_end_is_named(tmp_path):
     progress = RecordingProgress(tmp_path / "x", out)
     idle = {Flow("loop3", "write"): Completed(0, 0)}
     for seq in range(41):
-        one = replace(frame(seq), kernel=idle, outstanding={"loop3": Outstanding(2, 0), "sda": Outstanding(9, 0)})
-        progress.offer(one, CaptureCounts())
+        given_frame = replace(
+            frame(seq), kernel=idle, outstanding={"loop3": Outstanding(2, 0), "sda": Outstanding(9, 0)}
+        )
+        progress.offer(given_frame, CaptureCounts())
     progress.ended(Outcome("over"))
     assert out.getvalue().splitlines() == [
         "latmon: recorded 41 s, 0 I/Os, 0 B",
@@ -182,12 +184,12 @@ def test_one_of_each_trouble_is_in_the_singular():
 
 
 def picture(*frames, duration_us=None):
-    made, ended = _Picture(Request(duration_us=duration_us), ScreenOptions(), (80, 24)), []
-    made.capture.stop = lambda reason, **_: ended.append(reason)
-    made.opened(replace(ORIGIN, interval_us=1_000_000))
-    for one in frames:
-        made.offer(one, CaptureCounts())
-    return "\n".join(map(plain, made.lines())), ended
+    picture, ended = _Picture(Request(duration_us=duration_us), ScreenOptions(), (80, 24)), []
+    picture.capture.stop = lambda reason, **_: ended.append(reason)
+    picture.opened(replace(ORIGIN, interval_us=1_000_000))
+    for current_frame in frames:
+        picture.offer(current_frame, CaptureCounts())
+    return "\n".join(map(plain, picture.lines())), ended
 
 
 def probed(one):

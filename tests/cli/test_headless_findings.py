@@ -41,7 +41,7 @@ def evaluated(monkeypatch):
 
 def lines(found, n, origin=ORIGIN):
     found.begin(origin)
-    return [line for one in frames(n) for _, line in found.take(one)]
+    return [line for frame in frames(n) for _, line in found.take(frame)]
 
 
 def sentences(found):
@@ -50,16 +50,16 @@ def sentences(found):
 
 def test_a_new_one_is_reported_once(evaluated):
     evaluated += [(), (SICK,), (SICK,)]
-    one = FindingReporter(Settings())
-    assert lines(one, 10) == ["finding after 5s: warning, starved-io: sda: one waits"]
-    assert sentences(one) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
+    finding_reporter = FindingReporter(Settings())
+    assert lines(finding_reporter, 10) == ["finding after 5s: warning, starved-io: sda: one waits"]
+    assert sentences(finding_reporter) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
     evaluated += [(replace(SICK, severity=NOTICE), replace(SICK, id="requeue-storm", severity=CRITICAL))]
-    one = FindingReporter(Settings())
-    assert lines(one, 5) == ["finding after 2s: critical, requeue-storm: sda: one waits"]
-    assert sentences(one) == [
+    finding_reporter = FindingReporter(Settings())
+    assert lines(finding_reporter, 5) == ["finding after 2s: critical, requeue-storm: sda: one waits"]
+    assert sentences(finding_reporter) == [
         "finding, for 3s: critical, requeue-storm: sda: one waits",
         "finding, for 3s: notice, starved-io: sda: one waits",
         NOT_ALL,
@@ -68,18 +68,18 @@ def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
 
 @pytest.mark.usefixtures("evaluated")
 def test_none_is_reported_of_what_was_long_enough():
-    one = FindingReporter(Settings())
-    assert lines(one, 1) == []
-    assert sentences(one) == []
-    assert lines(one, 5) == []
-    assert sentences(one) == [f"no finding; 0 of {len(RULES)} rules evaluated, {OTHERS}"]
+    finding_reporter = FindingReporter(Settings())
+    assert lines(finding_reporter, 1) == []
+    assert sentences(finding_reporter) == []
+    assert lines(finding_reporter, 5) == []
+    assert sentences(finding_reporter) == [f"no finding; 0 of {len(RULES)} rules evaluated, {OTHERS}"]
 
 
 @pytest.mark.usefixtures("evaluated")
 def test_rules_that_are_off_do_not_count():
-    one = FindingReporter(Settings(off=frozenset(NEEDS) - {"starved-io"}))
-    lines(one, 5)
-    assert sentences(one) == [f"no finding; 0 of 1 rules evaluated, {OTHERS}"]
+    finding_reporter = FindingReporter(Settings(off=frozenset(NEEDS) - {"starved-io"}))
+    lines(finding_reporter, 5)
+    assert sentences(finding_reporter) == [f"no finding; 0 of 1 rules evaluated, {OTHERS}"]
 
 
 def test_a_rule_that_failed_is_reported_once(monkeypatch):
@@ -87,10 +87,10 @@ def test_a_rule_that_failed_is_reported_once(monkeypatch):
         return 1 // 0
 
     monkeypatch.setattr(engine, "RULES", (Rule("tick-quantum", "f", fails, LATENCIES),))
-    one = FindingReporter(Settings(off=frozenset(NEEDS) - {"tick-quantum"}))
+    finding_reporter = FindingReporter(Settings(off=frozenset(NEEDS) - {"tick-quantum"}))
     words = "ZeroDivisionError: integer division or modulo by zero"
-    assert lines(one, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
-    assert not any("; the other rules are still evaluated" in line for line in sentences(one))
+    assert lines(finding_reporter, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
+    assert not any("; the other rules are still evaluated" in line for line in sentences(finding_reporter))
 
 
 def test_a_finding_whose_inputs_are_measured_comes_and_goes_in_one_line(evaluated):
@@ -112,6 +112,6 @@ def test_a_finding_that_nothing_refutes_goes_on(evaluated):
 def test_a_flood_is_bounded(evaluated, monkeypatch):
     monkeypatch.setattr(headless, "MAX_FINDINGS", 2)
     evaluated += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
-    one = FindingReporter(Settings())
-    assert len(lines(one, 5)) == 2
-    assert sentences(one)[-2] == "and 3 more findings, which `latmon report` lists"
+    finding_reporter = FindingReporter(Settings())
+    assert len(lines(finding_reporter, 5)) == 2
+    assert sentences(finding_reporter)[-2] == "and 3 more findings, which `latmon report` lists"

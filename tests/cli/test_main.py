@@ -194,7 +194,7 @@ def test_a_capture_and_its_report(latmon, here, tmp_path):
     assert "ended after 2s as asked" in done.stderr
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
     items = list(open_recording(tmp_path / "f"))
-    assert 4 <= len([one for one in items if isinstance(one, Frame)]) <= 6
+    assert 4 <= len([frame for frame in items if isinstance(frame, Frame)]) <= 6
     assert isinstance(items[-1], End)
     report = here("report", "f", "--json")
     assert report.returncode == 0
@@ -208,7 +208,7 @@ def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeyp
     first, again, other = ((tmp_path / name).read_bytes() for name in "abc")
     assert first == again
     assert gzip.decompress(first) != gzip.decompress(other)
-    assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 2
+    assert len([frame for frame in open_recording(tmp_path / "a") if isinstance(frame, Frame)]) == 2
 
 
 def test_one_window_of_a_demo_is_reported_in_the_singular(tmp_path, capsys):
@@ -218,7 +218,7 @@ def test_one_window_of_a_demo_is_reported_in_the_singular(tmp_path, capsys):
 
 def test_a_demo_s_recording_is_as_long_as_is_asked_for(tmp_path):
     assert main(["demo", "serialised", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
-    assert len([one for one in open_recording(tmp_path / "f") if isinstance(one, Frame)]) == 7
+    assert len([frame for frame in open_recording(tmp_path / "f") if isinstance(frame, Frame)]) == 7
 
 
 def test_lists_are_data(here):

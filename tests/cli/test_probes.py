@@ -33,7 +33,9 @@ def test_every_probe_can_be_shown(name, capsys):
     assert shown.rstrip().endswith((".bt", ".d"))
 
 
-@pytest.mark.parametrize("probe", [one for one in FOUND if one.tool == "dtrace"], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "probe", [manifest for manifest in FOUND if manifest.tool == "dtrace"], ids=lambda one: one.name
+)
 def test_a_d_script_says_where_it_has_run_and_where_its_hooks_are_from(probe, capsys):
     assert command.show_probe(probe.name) == 0
     shown = capsys.readouterr().out
@@ -74,4 +76,4 @@ def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
 def test_what_a_probe_of_files_or_processes_measures_is_shown(capsys, name, lines):
     assert command.show_probe(name) == 0
     shown = capsys.readouterr().out
-    assert not [one for one in lines if one not in shown]
+    assert not [line for line in lines if line not in shown]

@@ -13,9 +13,9 @@ def test_a_line_per_rule(capsys):
     assert config.list_rules(RULES, settings_of({"bimodal-tail": "off"}, RULES)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
-        [one.id, "off" if one.id == "bimodal-tail" else "on"] for one in RULES
+        [rule.id, "off" if rule.id == "bimodal-tail" else "on"] for rule in RULES
     ]
-    assert all(line.endswith(one.fires) for line, one in zip(lines, RULES, strict=True))
+    assert all(line.endswith(rule.fires) for line, rule in zip(lines, RULES, strict=True))
 
 
 def test_all_rules_are_shown_with_every_threshold_its_unit_and_its_meaning(capsys):
@@ -27,9 +27,9 @@ def test_all_rules_are_shown_with_every_threshold_its_unit_and_its_meaning(capsy
         assert all(name in text for name in rule.explained_by)
         rows = [line.split() for line in text.partition("\nthreshold ")[2].splitlines()[1:]]
         assert [(row[0], float(row[1].replace(",", "")), row[2]) for row in rows] == [
-            (name, one.value, one.unit) for name, one in rule.thresholds.items()
+            (name, threshold.value, threshold.unit) for name, threshold in rule.thresholds.items()
         ]
-        assert all(one.meaning in text for one in rule.thresholds.values())
+        assert all(threshold.meaning in text for threshold in rule.thresholds.values())
 
 
 def test_a_rule_is_shown_with_the_config_s_value_and_the_default(capsys):

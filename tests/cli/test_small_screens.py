@@ -301,7 +301,7 @@ def test_pictures_of_a_demo_are_the_same_bytes_each_time(tmp_path, capsys):
     assert ET.fromstring(names[0].read_text()).tag.endswith("svg")
     assert names[1].read_text().startswith('{"version":2,"width":100,"height":30,')
     assert "latmon demo emulex" in names[0].read_text()
-    assert {one.stat().st_mode & 0o777 for one in names} == {0o600}
+    assert {name.stat().st_mode & 0o777 for name in names} == {0o600}
     assert f"latmon: 8 windows of emulex, seed 1, as svg in {names[0]}" in capsys.readouterr().err
 
 
@@ -316,15 +316,15 @@ def test_an_error_names_the_demo_and_not_its_file_that_is_gone(tmp_path, capsys,
 def test_a_demo_that_is_ended_leaves_neither_half_a_picture_nor_a_recording(tmp_path, number):
     words = command("demo", "--svg", str(tmp_path / "x.svg"), "--duration", "10h")
     (tmp_path / "tmp").mkdir()
-    with subprocess.Popen(words, env=environment(TMPDIR=str(tmp_path / "tmp")), cwd=tmp_path) as made:
+    with subprocess.Popen(words, env=environment(TMPDIR=str(tmp_path / "tmp")), cwd=tmp_path) as popen:
         try:
             until = time.monotonic() + PATIENCE_S
             while not any((tmp_path / "tmp").rglob("latmon demo*")) and time.monotonic() < until:
                 time.sleep(0.05)
-            made.send_signal(number)
-            assert made.wait(PATIENCE_S) == 128 + number
+            popen.send_signal(number)
+            assert popen.wait(PATIENCE_S) == 128 + number
         finally:
-            made.kill()
+            popen.kill()
     assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
 
 
@@ -333,7 +333,7 @@ def test_a_name_that_is_taken_leaves_no_picture(tmp_path, capsys):
     words = ["demo", "--duration", "1h", "--svg", str(tmp_path / "a.svg"), "--cast", str(tmp_path / "a.cast")]
     assert main(words) == 3
     assert "it exists and is never overwritten" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["a.cast"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.cast"]
     assert (tmp_path / "a.cast").read_text() == "mine"
 
 
@@ -346,11 +346,11 @@ class Tty(io.StringIO):
 
 
 def on_a_terminal(monkeypatch):
-    made = Tty()
-    monkeypatch.setattr(sys, "stderr", made)
+    tty = Tty()
+    monkeypatch.setattr(sys, "stderr", tty)
     monkeypatch.setattr(streams, "_PATIENCE_S", 0.0)
     monkeypatch.setattr(streams, "_BETWEEN_S", 0.0)
-    return made
+    return tty
 
 
 def shares(text):
@@ -375,7 +375,7 @@ def test_reading_a_recording_has_progress_on_a_terminal(recorded, tmp_path, monk
     stderr = on_a_terminal(monkeypatch)
     name, *options = words
     paths = {"OUT": str(tmp_path / "out"), "FILE": str(recorded)}
-    assert main([name, str(recorded), *(paths.get(one, one) for one in options)]) == 0
+    assert main([name, str(recorded), *(paths.get(option, option) for option in options)]) == 0
     text = stderr.getvalue()
     assert f"\rlatmon: {'checking' if name == 'check' else 'reading'} {recorded}"[:40] in text
     assert shares(text)[-1] == 100

@@ -37,14 +37,14 @@ def reported(actions, *states):
     """What is reported after each state: seconds and the findings that stand."""
     standing = StandingFindings(actions)
     return [
-        [(what, one.severity) for what, one in standing.update(tuple(current), seconds * SECOND)]
+        [(what, finding.severity) for what, finding in standing.update(tuple(current), seconds * SECOND)]
         for seconds, *current in states
     ]
 
 
 def test_a_finding_begins_and_ends_once():
-    one = finding()
-    assert reported(Actions(), (5, one), (10, one), (70,), (129,), (200,)) == [
+    given_finding = finding()
+    assert reported(Actions(), (5, given_finding), (10, given_finding), (70,), (129,), (200,)) == [
         [(BEGAN, WARNING)],
         [],
         [(ENDED, WARNING)],
@@ -54,14 +54,14 @@ def test_a_finding_begins_and_ends_once():
 
 
 def test_a_finding_at_its_threshold_does_not_begin_again():
-    one = finding()
-    states = [(5, one), (10,), (15, one), (20,), (25, one)]
+    given_finding = finding()
+    states = [(5, given_finding), (10,), (15, given_finding), (20,), (25, given_finding)]
     assert reported(Actions(), *states) == [[(BEGAN, WARNING)], [], [], [], []]
 
 
 def test_a_quiet_period_has_neither_a_begin_nor_an_end():
-    one = finding()
-    states = [(5, one), (100,), (200, one), (300,), (700, one)]
+    given_finding = finding()
+    states = [(5, given_finding), (100,), (200, given_finding), (300,), (700, given_finding)]
     assert reported(Actions(), *states) == [[(BEGAN, WARNING)], [(ENDED, WARNING)], [], [], [(BEGAN, WARNING)]]
 
 
@@ -89,12 +89,12 @@ def script(directory, text, name="act"):
 
 def acted(command, *findings):
     """What is logged of the actions of some findings."""
-    said, every = [], asyncio.Event()
+    said, event = [], asyncio.Event()
 
     def log(level, text):
         said.append((level, text))
         if len(said) == len(findings):
-            every.set()
+            event.set()
 
     actor = Actor(
         Actions(command=tuple(command)),
@@ -106,9 +106,9 @@ def acted(command, *findings):
 
     async def run():
         acting = asyncio.create_task(actor.run())
-        for one in findings:
-            actor.add(one, 1_767_582_000.0)
-        await every.wait()
+        for finding in findings:
+            actor.add(finding, 1_767_582_000.0)
+        await event.wait()
         acting.cancel()
         await asyncio.wait({acting})
 
@@ -145,9 +145,9 @@ def test_a_command_gets_json_and_no_shell_reads_it(tmp_path):
     command = script(tmp_path, f'cat > {tmp_path}/in; echo "$@" > {tmp_path}/words')
     assert acted([command, "$(id)", ";x"], finding(device=EVIL)) == [(6, "act for peer-outlier: exit status 0")]
     assert (tmp_path / "words").read_text() == "$(id) ;x\n"
-    found = json.loads((tmp_path / "in").read_text())
-    assert (found["schema"], found["host"], found["recording"]) == ("latmon.finding/1", "db-07", None)
-    assert (found["finding"]["id"], found["finding"]["device"]) == ("peer-outlier", EVIL)
+    document = json.loads((tmp_path / "in").read_text())
+    assert (document["schema"], document["host"], document["recording"]) == ("latmon.finding/1", "db-07", None)
+    assert (document["finding"]["id"], document["finding"]["device"]) == ("peer-outlier", EVIL)
 
 
 def test_commands_run_one_at_a_time(tmp_path):
@@ -228,8 +228,8 @@ def test_findings_run_the_command_and_save_what_came_before(tmp_path):
     for row in rows:
         assert row["finding"]["id"] in row["recording"]
         assert main(["check", row["recording"]]) == 0
-    (whole,) = saved.glob("*.latmon.jsonl.gz")
-    assert main(["check", str(whole)]) == 0
+    (path,) = saved.glob("*.latmon.jsonl.gz")
+    assert main(["check", str(path)]) == 0
 
 
 @pytest.mark.parametrize(

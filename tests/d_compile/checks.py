@@ -25,19 +25,19 @@ def values(manifest: Manifest, platform: str = "") -> dict[str, int | str]:
 
 def faults(manifest: Manifest) -> list[str]:
     """One line each."""
-    whole = manifest.text
-    found = clauses(manifest.program(values(manifest)))
+    text = manifest.text
+    actual_clauses = clauses(manifest.program(values(manifest)))
     return [
         f"{manifest.script.name}: {fault}"
         for fault in (
-            *_of_text(whole),
-            *_of_hooks(manifest, found),
+            *_of_text(text),
+            *_of_hooks(manifest, actual_clauses),
             *_of_sources(manifest),
-            *_of_locals(found),
-            *_of_globals(manifest.name, found),
-            *_of_members(manifest, found),
-            *_of_maps(manifest, found),
-            *_of_lines(manifest, found),
+            *_of_locals(actual_clauses),
+            *_of_globals(manifest.name, actual_clauses),
+            *_of_members(manifest, actual_clauses),
+            *_of_maps(manifest, actual_clauses),
+            *_of_lines(manifest, actual_clauses),
         )
     ]
 
@@ -70,8 +70,8 @@ def _of_sources(manifest: Manifest) -> Iterator[str]:
     named = " ".join(entry.partition(": ")[2] for entry in manifest.sources)
     # Where a script has run its hooks were there.
     for hook in manifest.hooks if not manifest.ran_on else ():
-        provider, _, rest = hook.partition(":")
-        function, _, name = rest.rpartition(":")
+        provider, _, remainder = hook.partition(":")
+        function, _, name = remainder.rpartition(":")
         symbol = function.rpartition(":")[2] if provider in ("fbt", "rawfbt") else name
         words = "|".join(re.escape(word) for word in (symbol or hook, symbol.replace("-", "__") or hook))
         if hook not in named and not re.search(rf"(?<![\w-])(?:{words})(?![\w-])", named):
@@ -168,8 +168,12 @@ def _of_maps(manifest: Manifest, found: list[Clause]) -> Iterator[str]:
 
 def _adds_rows(specs: Mapping[str, MapSpec], forms: list[str]) -> bool:
     """Return whether an aggregation is printed twice as rows of a map of the manifest, with a label in one column."""
-    found = [re.fullmatch(r"@@S (\w+)((?:\\t%[sdua])*)\\t[a-z ]+\\t%@d\\n", form) for form in forms]
-    names = {one[1] for one in found if one and len(_CONVERSION.findall(one[2])) + 1 == len(specs[one[1]].columns)}
+    matches = [re.fullmatch(r"@@S (\w+)((?:\\t%[sdua])*)\\t[a-z ]+\\t%@d\\n", form) for form in forms]
+    names = {
+        match[1]
+        for match in matches
+        if match and len(_CONVERSION.findall(match[2])) + 1 == len(specs[match[1]].columns)
+    }
     return len(forms) == 2 and len(set(forms)) == 1 and len(names) == 1
 
 

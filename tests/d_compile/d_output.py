@@ -107,5 +107,5 @@ def _order(counts: Mapping[int, int]) -> int:
 def lines_of(text: str, sign: str) -> list[Sequence[str]]:
     """The words of the lines that begin with `@@` and a sign: S, Q, or the name of a record behind a blank."""
     begin = f"@@{sign}"
-    found: Iterable[str] = (line for line in text.splitlines() if line.startswith(begin))
-    return [line[len(begin) :].strip().split("\t" if sign in "SQ" else None) for line in found]
+    lines: Iterable[str] = (line for line in text.splitlines() if line.startswith(begin))
+    return [line[len(begin) :].strip().split("\t" if sign in "SQ" else None) for line in lines]

@@ -46,7 +46,7 @@ def tokens(text: str) -> Tokens:
 
 def clauses(text: str) -> list[Clause]:
     """All clauses in their order; ValueError where the text is not made of them."""
-    found = []
+    clauses = []
     at = 0
     while (begin := _past_comments(text, at)) < len(text):
         opens = _sign(text, "{", begin)
@@ -55,16 +55,16 @@ def clauses(text: str) -> list[Clause]:
         specs, slash, predicate = head.partition("/")
         if slash and not predicate.rstrip().endswith("/"):
             raise ValueError(f"line {_line(text, begin)}: a predicate without its end")
-        found.append(
+        clauses.append(
             Clause(
-                tuple(one.strip() for one in specs.split(",")),
+                tuple(part.strip() for part in specs.split(",")),
                 tokens(predicate.rstrip().removesuffix("/")),
                 tuple(split(tokens(text[opens + 1 : ends]), ";")),
                 _line(text, begin),
             )
         )
         at = ends + 1
-    return found
+    return clauses
 
 
 def split(some: Sequence[str], sign: str) -> Iterator[Tokens]:

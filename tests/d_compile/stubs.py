@@ -31,7 +31,7 @@ class Prelude:
 
     @property
     def args(self) -> dict[str, list[str]]:
-        return {m[2]: [one.strip() for one in m[3].split(",")] for m in _SAYS.finditer(self.text) if m[1] == "args"}
+        return {m[2]: [part.strip() for part in m[3].split(",")] for m in _SAYS.finditer(self.text) if m[1] == "args"}
 
     @property
     def variables(self) -> dict[str, str]:
@@ -58,7 +58,7 @@ class Prelude:
             hooks = [hook if self._is_here(hook) else _ELSEWHERE for hook in clause.hooks]
             types = next((self.args[hook] for hook in clause.hooks if hook in self.args), [])
             predicate, *statements = (
-                self._typed(" ".join(some), types) for some in (clause.predicate, *clause.statements)
+                self._typed(" ".join(statement), types) for statement in (clause.predicate, *clause.statements)
             )
             body = "".join(f"\t{statement};\n" for statement in statements)
             parts.append(
@@ -75,9 +75,9 @@ class Prelude:
             text = text.replace(f"args [ {n} ]", f"(({kind})arg{n})")
         return re.sub(r"(?:\b\w+ )?`(\w+)", self._variable, text)
 
-    def _variable(self, found: re.Match[str]) -> str:
-        kind = self.variables.get(found[1])
-        return found[0] if kind is None else f"(*({kind} *)8)"
+    def _variable(self, match: re.Match[str]) -> str:
+        kind = self.variables.get(match[1])
+        return match[0] if kind is None else f"(*({kind} *)8)"
 
 
 def prelude(platform: str) -> Prelude | None:

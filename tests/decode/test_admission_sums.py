@@ -26,11 +26,11 @@ def test_requests_that_did_not_wait_count_as_0():
     }
     for name, values in maps.items():
         framer.printed(f"admission_ap_{name}", values)
-    found = framer.interval(None, lambda _: None)
-    whole, wait = (found.traced.histograms[Series("sda", "read", one)] for one in ("whole", "admission"))
-    assert (whole.count, whole.sum, wait.count, wait.sum) == (10, 5900, 10, 4900)
+    tracer_interval = framer.interval(None, lambda _: None)
+    histogram, wait = (tracer_interval.traced.histograms[Series("sda", "read", one)] for one in ("whole", "admission"))
+    assert (histogram.count, histogram.sum, wait.count, wait.sum) == (10, 5900, 10, 4900)
     assert wait.buckets[0] == (0, 9)
-    assert (found.undecoded, found.traced.by_total) == (0, {})
+    assert (tracer_interval.undecoded, tracer_interval.traced.by_total) == (0, {})
 
 
 WAITS = load(data_dir("probes") / "linux/admission_waits_a.yaml")
@@ -51,9 +51,11 @@ def test_a_wait_has_the_name_of_the_innermost_known_function():
     }
     framer = TracerFramer(WAITS, {SDA: "sda"}.get)
     framer.printed(US.name, framer.by_stack(US, printed))
-    found = framer.interval(None, lambda _: None)
-    assert found.traced.admission_causes == {"sda": {"no tag free": 750, "writeback throttling": 200, "other": 50}}
-    causes = found.traced.admission_causes["sda"]
+    tracer_interval = framer.interval(None, lambda _: None)
+    assert tracer_interval.traced.admission_causes == {
+        "sda": {"no tag free": 750, "writeback throttling": 200, "other": 50}
+    }
+    causes = tracer_interval.traced.admission_causes["sda"]
     assert causes_text(causes, 990) == "75% no tag free, 20% writeback throttling, 5% other"
     assert causes_text(causes, 10_000) == "8% no tag free", "most of the time is of no task's wait"
     assert causes_text({}, 0) == causes_text({}, 10) == causes_text({"iocost": 0}, 0) == ""

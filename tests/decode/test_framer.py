@@ -64,16 +64,19 @@ def test_failed_ios_are_counted_by_status_and_seen_but_not_timed(manifest, probe
     failed = {status(10): 3, status(errno + 110): 2, status(errno + 28, SDB, WRITE): 1, status(10, GHOST): 7}
     timed = {"same" if probe == "block_a" else "hba": {key(20): 5}}
     untimed = {key(): 5, key(dev=SDB, op=WRITE): 1}
-    found = interval(framer(manifest), probe=probe, errors=failed, untimed=untimed, **timed)
-    assert found.tables[ERRORS] == {
+    actual_interval = interval(framer(manifest), probe=probe, errors=failed, untimed=untimed, **timed)
+    assert actual_interval.tables[ERRORS] == {
         FailedIO("vda", "read", "I/O error"): 3,
         FailedIO("vda", "read", "time-out"): 2,
         FailedIO("sdb", "write", "no space"): 1,
     }
-    assert {flow: done.count for flow, done in found.seen.items()} == {("vda", "read"): 10, ("sdb", "write"): 1}
-    assert found.histograms[series("total")].count == 5
-    assert series("total", "sdb", "write") not in found.histograms
-    assert found.undecoded == 0
+    assert {flow: done.count for flow, done in actual_interval.seen.items()} == {
+        ("vda", "read"): 10,
+        ("sdb", "write"): 1,
+    }
+    assert actual_interval.histograms[series("total")].count == 5
+    assert series("total", "sdb", "write") not in actual_interval.histograms
+    assert actual_interval.undecoded == 0
 
 
 # Cgroups
@@ -81,9 +84,11 @@ def test_failed_ios_are_counted_by_status_and_seen_but_not_timed(manifest, probe
 
 def test_failed_ios_have_their_cgroup():
     failed = {status(10) | 5: 3, status(10): 2, status(10, SDB, WRITE) | 5: 1}
-    found = interval(framer(A), probe="block_a", errors=failed, cgroup=cgroups(s5=77))
-    assert found.tables[ERRORS][FailedIO("vda", "read", "I/O error")] == 5
-    assert found.tables[FAILED_BY] == {FailedBy("vda", "read", "I/O error", "#77"): 3}, "slot 5 of sdb has no name"
+    actual_interval = interval(framer(A), probe="block_a", errors=failed, cgroup=cgroups(s5=77))
+    assert actual_interval.tables[ERRORS][FailedIO("vda", "read", "I/O error")] == 5
+    assert actual_interval.tables[FAILED_BY] == {FailedBy("vda", "read", "I/O error", "#77"): 3}, (
+        "slot 5 of sdb has no name"
+    )
 
 
 def slot(number, us=None, dev=VDA, op=READ):
@@ -104,7 +109,7 @@ def by_cgroup(**maps):
 
 
 def test_the_cgroups_of_a_device_add_up_to_the_device():
-    found = by_cgroup(
+    actual_by_cgroup = by_cgroup(
         tick=4,
         same={slot(1, 10): 3, slot(2, 10): 1, slot(2, 50): 1, key(20): 2},
         total={slot(1, 3000): 1},
@@ -116,35 +121,37 @@ def test_the_cgroups_of_a_device_add_up_to_the_device():
         max={slot(1): of(4, 3000), slot(2): of(4, 50), key(): of(4, 20)},
         cgroup=cgroups(_1=7, _2=9),
     )
-    one, other = Issuer("vda", "read", "/a"), Issuer("vda", "read", "/docker/1", "web")
-    assert found.tables[measurements.ISSUERS] == {
-        one: IssuedIO(4, 4096, Histogram.of({bucket_index(10): 3, bucket_index(3000): 1}, 3029, 3000)),
+    issuer, other = Issuer("vda", "read", "/a"), Issuer("vda", "read", "/docker/1", "web")
+    assert actual_by_cgroup.tables[measurements.ISSUERS] == {
+        issuer: IssuedIO(4, 4096, Histogram.of({bucket_index(10): 3, bucket_index(3000): 1}, 3029, 3000)),
         other: IssuedIO(2, 1024, Histogram.of({bucket_index(10): 1, bucket_index(50): 1}, 60, 50)),
         Issuer("vda", "read", OTHERS): IssuedIO(2, 512, Histogram.of({bucket_index(20): 2}, 40, 20)),
     }
-    whole = found.histograms[series("total")]
-    assert whole == replace(merge(done.latency for done in found.tables[measurements.ISSUERS].values()), max=whole.max)
-    assert (whole.count, whole.sum, whole.max) == (8, 3129, 3000)
-    assert found.seen == {Flow("vda", "read"): Completed(8, 5632)}
+    histogram = actual_by_cgroup.histograms[series("total")]
+    assert histogram == replace(
+        merge(done.latency for done in actual_by_cgroup.tables[measurements.ISSUERS].values()), max=histogram.max
+    )
+    assert (histogram.count, histogram.sum, histogram.max) == (8, 3129, 3000)
+    assert actual_by_cgroup.seen == {Flow("vda", "read"): Completed(8, 5632)}
 
 
 def test_a_slot_is_another_cgroup_s_on_another_device_and_later():
-    one = Framer(A, NAMES.get, cgroup=named)
+    framer = Framer(A, NAMES.get, cgroup=named)
     two = {slot(1, 5): 2, slot(1, 5, SDB): 3}
-    first = interval(one, same=two, cgroup={slot(1, op=0): 7, slot(1, dev=SDB, op=0): 9})
+    first = interval(framer, same=two, cgroup={slot(1, op=0): 7, slot(1, dev=SDB, op=0): 9})
     assert {(i.device, i.cgroup): done.count for i, done in first.tables[measurements.ISSUERS].items()} == {
         ("vda", "/a"): 2,
         ("sdb", "/docker/1"): 3,
     }
-    later = interval(one, same=two | {slot(1, 5): 6}, cgroup={slot(1, op=0): 9, slot(1, dev=SDB, op=0): 9})
+    later = interval(framer, same=two | {slot(1, 5): 6}, cgroup={slot(1, op=0): 9, slot(1, dev=SDB, op=0): 9})
     assert {(i.device, i.cgroup): done.count for i, done in later.tables[measurements.ISSUERS].items()} == {
         ("vda", "/docker/1"): 4
     }
 
 
 def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series():
-    one = TracerFramer(P, NAMES.get, cgroup=named, comm={33: "fio", 34: ""}.get)
-    found = partial(interval, one, probe="processes_a", at=lambda pid: Thread(pid, "", "", -1))
+    tracer_framer = TracerFramer(P, NAMES.get, cgroup=named, comm={33: "fio", 34: ""}.get)
+    actual_partial = partial(interval, tracer_framer, probe="processes_a", at=lambda pid: Thread(pid, "", "", -1))
     maps = {
         "total": {slot(1, 10): 2, slot(1, 70): 1, slot(2, 10): 1, slot(0, 30): 4, slot(1, 10, SDB): 5},
         "sum": {slot(1): 90, slot(2): 10, slot(0): 120, slot(1, dev=SDB): 50},
@@ -159,7 +166,7 @@ def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series
         "pid": {slot(1, op=0): 33, slot(2, op=0): 34, slot(1, dev=SDB, op=0): 34},
         "cgroup": {slot(1, op=0): 7, slot(2, op=0): 7, slot(1, dev=SDB, op=0): 9},
     }
-    window = found(4, **maps)
+    window = actual_partial(4, **maps)
     fio = Histogram.of({bucket_index(10): 2, bucket_index(70): 1}, 90)
     assert window.tables[measurements.ISSUERS][Issuer("vda", "read", "/a", "", 33, "fio")] == IssuedIO(3, 12_288, fio)
     assert {(one.device, *one[2:]): done.count for one, done in window.tables[measurements.ISSUERS].items()} == {
@@ -175,16 +182,18 @@ def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series
     assert joined([window], [P]).traced == Traced()
     maps["total"] = maps["total"] | {slot(2, 10): 4}
     maps["pid"] = maps["pid"] | {slot(2, op=0): 33}
-    assert {one.pid: done.count for one, done in found(5, **maps).tables[measurements.ISSUERS].items()} == {33: 3}
+    assert {one.pid: done.count for one, done in actual_partial(5, **maps).tables[measurements.ISSUERS].items()} == {
+        33: 3
+    }
 
 
 def test_latencies_by_size_and_how_much_is_sequential():
     def sized(exponent, us=None, dev=VDA, op=READ):
         return exponent << 48 | key(us, dev, op) & ~1
 
-    one = TracerFramer(load(PROBES / "sizes_a.yaml"), NAMES.get)
+    tracer_framer = TracerFramer(load(PROBES / "sizes_a.yaml"), NAMES.get)
     window = interval(
-        one,
+        tracer_framer,
         4,
         "sizes_a",
         at=lambda pid: Thread(pid, "", "", -1),
@@ -218,22 +227,22 @@ def test_without_a_cgroup_nothing_is_said_of_issuers():
 
 
 def test_a_sum_of_a_cgroup_that_is_ahead_of_its_counts_waits():
-    one = Framer(A, NAMES.get, cgroup=named)
+    framer = Framer(A, NAMES.get, cgroup=named)
     numbers = cgroups(_1=7)
-    interval(one, same={slot(1, 10): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
-    found = interval(one, same={slot(1, 10): 1, slot(1, 20): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
-    assert found.tables[measurements.ISSUERS][Issuer("vda", "read", "/a")].latency.sum == 20
-    assert not one._issuers_owed
+    interval(framer, same={slot(1, 10): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
+    actual_interval = interval(framer, same={slot(1, 10): 1, slot(1, 20): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
+    assert actual_interval.tables[measurements.ISSUERS][Issuer("vda", "read", "/a")].latency.sum == 20
+    assert not framer._issuers_owed
 
 
 def test_a_cgroup_has_one_name_in_an_interval():
     """Its name may be found while an interval is read: without it, and with it, it would be two."""
     answers = iter([("/a", ""), ("/a", "web")])
-    one = Framer(A, NAMES.get, cgroup=lambda _: next(answers))
+    framer = Framer(A, NAMES.get, cgroup=lambda _: next(answers))
     numbers = cgroups(_1=7)
-    first = interval(one, same={slot(1, 5): 1, slot(1, 9): 1}, bytes={slot(1): 1024}, cgroup=numbers)
+    first = interval(framer, same={slot(1, 5): 1, slot(1, 9): 1}, bytes={slot(1): 1024}, cgroup=numbers)
     assert [(i.container, done.bytes) for i, done in first.tables[measurements.ISSUERS].items()] == [("", 1024)]
-    later = interval(one, same={slot(1, 5): 2, slot(1, 9): 1}, cgroup=numbers)
+    later = interval(framer, same={slot(1, 5): 2, slot(1, 9): 1}, cgroup=numbers)
     assert [i.container for i in later.tables[measurements.ISSUERS]] == ["web"]
 
 
@@ -241,23 +250,29 @@ def test_a_cgroup_has_one_name_in_an_interval():
 
 
 def test_nothing_printed_is_an_empty_interval():
-    found = framer().interval(0)
-    assert (found.histograms, found.seen, found.unmatched, found.unnamed, found.undecoded) == ({}, {}, 0, 0, 0)
+    probe_interval = framer().interval(0)
+    assert (
+        probe_interval.histograms,
+        probe_interval.seen,
+        probe_interval.unmatched,
+        probe_interval.unnamed,
+        probe_interval.undecoded,
+    ) == ({}, {}, 0, 0, 0)
 
 
 def test_an_interval_is_what_the_maps_gained():
-    one = framer()
-    first = interval(one, same={key(100): 3}, hba_sum={key(): 300}, bytes={key(): 12288})
+    given_framer = framer()
+    first = interval(given_framer, same={key(100): 3}, hba_sum={key(): 300}, bytes={key(): 12288})
     assert first.histograms[series("hba")] == Histogram.of({bucket_index(100): 3}, 300)
     assert first.seen == {Flow("vda", "read"): Completed(3, 12288)}
-    second = interval(one, same={key(100): 4, key(9): 1}, hba_sum={key(): 409}, bytes={key(): 20480})
+    second = interval(given_framer, same={key(100): 4, key(9): 1}, hba_sum={key(): 409}, bytes={key(): 20480})
     assert second.histograms[series("total")] == Histogram.of({bucket_index(9): 1, bucket_index(100): 1}, 109)
     assert second.seen == {Flow("vda", "read"): Completed(2, 8192)}
-    assert interval(one, same={key(100): 4, key(9): 1}, bytes={key(): 20480}).seen == {}
+    assert interval(given_framer, same={key(100): 4, key(9): 1}, bytes={key(): 20480}).seen == {}
 
 
 def test_one_map_feeds_two_stages_and_two_maps_feed_one():
-    found = interval(
+    histograms = interval(
         framer(),
         same={key(10): 5},
         hba={key(20): 2},
@@ -266,9 +281,9 @@ def test_one_map_feeds_two_stages_and_two_maps_feed_one():
         hba_sum={key(): 90},
         queue_sum={key(): 5960},
     ).histograms
-    assert found[series("hba")] == Histogram.of({bucket_index(10): 5, bucket_index(20): 2}, 90)
-    assert found[series("total")] == Histogram.of({bucket_index(10): 5, bucket_index(3000): 2}, 6050)
-    assert found[series("queue")] == Histogram.of({0: 5, bucket_index(2980): 2}, 5960)
+    assert histograms[series("hba")] == Histogram.of({bucket_index(10): 5, bucket_index(20): 2}, 90)
+    assert histograms[series("total")] == Histogram.of({bucket_index(10): 5, bucket_index(3000): 2}, 6050)
+    assert histograms[series("queue")] == Histogram.of({0: 5, bucket_index(2980): 2}, 5960)
 
 
 def test_devices_and_ops_are_kept_apart():
@@ -283,38 +298,40 @@ def test_devices_and_ops_are_kept_apart():
 
 
 def test_ops_that_have_one_name_are_added_up():
-    found = interval(framer(), same={key(5, op=WRITE): 1, key(5, op=7): 2}, hba_sum={key(op=WRITE): 5, key(op=7): 10})
-    assert found.histograms[series("hba", op="write")] == Histogram.of({5: 3}, 15)
+    actual_interval = interval(
+        framer(), same={key(5, op=WRITE): 1, key(5, op=7): 2}, hba_sum={key(op=WRITE): 5, key(op=7): 10}
+    )
+    assert actual_interval.histograms[series("hba", op="write")] == Histogram.of({5: 3}, 15)
 
 
 def test_a_lost_line_is_made_up_for_by_the_next():
-    one = framer()
-    interval(one, same={key(5): 1}, hba_sum={key(): 5}, bytes={key(): 512})
-    torn = interval(one, hba_sum={key(): 10}, bytes={key(): 1024})
+    given_framer = framer()
+    interval(given_framer, same={key(5): 1}, hba_sum={key(): 5}, bytes={key(): 512})
+    torn = interval(given_framer, hba_sum={key(): 10}, bytes={key(): 1024})
     assert torn.histograms == {}
     assert torn.seen == {Flow("vda", "read"): Completed(0, 512)}
-    after = interval(one, same={key(5): 3}, hba_sum={key(): 15}, bytes={key(): 1536})
+    after = interval(given_framer, same={key(5): 3}, hba_sum={key(): 15}, bytes={key(): 1536})
     assert after.histograms[series("hba")] == Histogram.of({5: 2}, 10)
     assert after.seen == {Flow("vda", "read"): Completed(2, 512)}
 
 
 def test_of_a_map_that_is_printed_twice_the_later_counts():
-    one = framer()
-    one.printed("block_a_same", {key(5): 1})
-    assert interval(one, same={key(5): 4}).seen == {Flow("vda", "read"): Completed(4, 0)}
+    given_framer = framer()
+    given_framer.printed("block_a_same", {key(5): 1})
+    assert interval(given_framer, same={key(5): 4}).seen == {Flow("vda", "read"): Completed(4, 0)}
 
 
 def test_maps_that_the_manifest_does_not_have_are_counted():
-    one = framer()
-    one.printed("block_a_tick", {0: 1})
-    one.printed("something", {})
-    assert one.interval(None).undecoded == 2
-    assert one.interval(None).undecoded == 0
+    given_framer = framer()
+    given_framer.printed("block_a_tick", {0: 1})
+    given_framer.printed("something", {})
+    assert given_framer.interval(None).undecoded == 2
+    assert given_framer.interval(None).undecoded == 0
 
 
 def test_devices_without_a_name_are_counted_once_per_request():
     ghost = {"dev": GHOST}
-    found = interval(
+    actual_interval = interval(
         framer(),
         same={key(5, **ghost): 2},
         hba={key(5, **ghost): 3},
@@ -327,57 +344,64 @@ def test_devices_without_a_name_are_counted_once_per_request():
         max={key(**ghost): of(0, 50)},
         tick=0,
     )
-    assert (found.histograms, found.seen, found.unmatched, found.unnamed) == ({}, {}, 0, 7)
+    assert (actual_interval.histograms, actual_interval.seen, actual_interval.unmatched, actual_interval.unnamed) == (
+        {},
+        {},
+        0,
+        7,
+    )
 
 
 def test_a_device_gets_its_name_later():
     names = {}
-    one = Framer(A, names.get)
-    assert interval(one, same={key(5): 2}).unnamed == 2
+    framer = Framer(A, names.get)
+    assert interval(framer, same={key(5): 2}).unnamed == 2
     names[VDA] = "vda"
-    assert interval(one, same={key(5): 3}).seen == {Flow("vda", "read"): Completed(1, 0)}
+    assert interval(framer, same={key(5): 3}).seen == {Flow("vda", "read"): Completed(1, 0)}
 
 
 # Seen, not timed
 
 
 def test_untimed_and_unmatched_are_seen_and_not_timed():
-    found = interval(framer(), same={key(5): 1}, untimed={key(op=WRITE): 2}, unmatched={key(): 3, key(op=WRITE): 1})
-    assert found.seen == {Flow("vda", "read"): Completed(4, 0), Flow("vda", "write"): Completed(3, 0)}
-    assert found.unmatched == 4
-    assert found.histograms[series("total")].count == 1
-    assert series("total", op="write") not in found.histograms
+    actual_interval = interval(
+        framer(), same={key(5): 1}, untimed={key(op=WRITE): 2}, unmatched={key(): 3, key(op=WRITE): 1}
+    )
+    assert actual_interval.seen == {Flow("vda", "read"): Completed(4, 0), Flow("vda", "write"): Completed(3, 0)}
+    assert actual_interval.unmatched == 4
+    assert actual_interval.histograms[series("total")].count == 1
+    assert series("total", op="write") not in actual_interval.histograms
 
 
 def test_flushes_of_several_queues_are_seen_and_not_timed_in_tier_c():
-    one = framer(C, several=lambda name: name == "vda")
-    found = interval(
-        one,
+    given_framer = framer(C, several=lambda name: name == "vda")
+    actual_interval = interval(
+        given_framer,
         tick=0,
         probe="block_c",
         hba={key(2000, op=FLUSH): 5, key(100, op=WRITE): 2, key(300, dev=SDB, op=FLUSH): 1},
         unmatched={key(op=FLUSH): 1},
         max={key(op=FLUSH): of(0, 2000)},
     )
-    assert found.seen == {
+    assert actual_interval.seen == {
         Flow("vda", "flush"): Completed(6, 0),
         Flow("vda", "write"): Completed(2, 0),
         Flow("sdb", "flush"): Completed(1, 0),
     }
-    assert {s for s in found.histograms if s.op == "flush"} == {
+    assert {s for s in actual_interval.histograms if s.op == "flush"} == {
         series("hba", "sdb", "flush"),
         series("total", "sdb", "flush"),
     }
 
 
 def test_flushes_of_several_queues_are_timed_by_their_stamps():
-    found = interval(framer(A, several=lambda _: True), same={key(2000, op=FLUSH): 5})
-    assert found.histograms[series("total", op="flush")].count == 5
+    actual_interval = interval(framer(A, several=lambda _: True), same={key(2000, op=FLUSH): 5})
+    assert actual_interval.histograms[series("total", op="flush")].count == 5
 
 
 def test_where_there_is_no_sum_the_mean_is_not_known():
-    found = interval(framer(C), probe="block_c", hba={key(100): 2}).histograms[series("hba")]
-    assert (found.sum, found.mean) == (None, None)
+    histogram = interval(framer(C), probe="block_c", hba={key(100): 2}).histograms[series("hba")]
+    assert (histogram.sum, histogram.mean) == (None, None)
 
 
 # Maxima
@@ -387,9 +411,9 @@ def test_where_there_is_no_sum_the_mean_is_not_known():
 def test_the_maximum_is_that_of_the_tick_or_of_the_next_so_far(tick):
     def maximum(*values):
         most = {key() | n: value for n, value in enumerate(values)}
-        found = interval(framer(), tick=tick, same={key(5): 9, key(1000): 1}, max=most).histograms
-        assert found[series("hba")].max is None
-        return found[series("total")].max
+        histograms = interval(framer(), tick=tick, same={key(5): 9, key(1000): 1}, max=most).histograms
+        assert histograms[series("hba")].max is None
+        return histograms[series("total")].max
 
     assert maximum(of(tick, 1001)) == 1001
     # The tick was on its way to be printed: counted in this interval, by a stamp of the next.
@@ -402,14 +426,16 @@ def test_the_maximum_is_that_of_the_tick_or_of_the_next_so_far(tick):
 
 
 def test_where_ticks_were_missed_there_is_no_maximum():
-    found = interval(framer(), tick=None, same={key(1000): 1}, max={key(): of(0, 1000), key() | 1: of(1, 1000)})
-    assert found.histograms[series("total")].max is None
+    actual_interval = interval(
+        framer(), tick=None, same={key(1000): 1}, max={key(): of(0, 1000), key() | 1: of(1, 1000)}
+    )
+    assert actual_interval.histograms[series("total")].max is None
 
 
 def test_a_maximum_that_was_not_printed_is_not_remembered():
-    one = framer()
-    interval(one, tick=0, same={key(1000): 1}, max={key(): of(0, 1000)})
-    assert interval(one, tick=0, same={key(1000): 2}).histograms[series("total")].max is None
+    given_framer = framer()
+    interval(given_framer, tick=0, same={key(1000): 1}, max={key(): of(0, 1000)})
+    assert interval(given_framer, tick=0, same={key(1000): 2}).histograms[series("total")].max is None
 
 
 @pytest.mark.parametrize(
@@ -424,8 +450,8 @@ def test_a_maximum_that_was_not_printed_is_not_remembered():
     ],
 )
 def test_a_maximum_outside_the_highest_bucket_is_of_other_requests(counted, maximum, shown):
-    found = interval(framer(), tick=1, same={key(counted): 1}, max={key() | 1: of(1, maximum)})
-    assert found.histograms[series("total")].max == shown
+    actual_interval = interval(framer(), tick=1, same={key(counted): 1}, max={key() | 1: of(1, maximum)})
+    assert actual_interval.histograms[series("total")].max == shown
 
 
 def test_a_maximum_without_a_count_is_dropped():
@@ -433,62 +459,64 @@ def test_a_maximum_without_a_count_is_dropped():
 
 
 def test_of_ops_that_have_one_name_the_larger_maximum_counts():
-    found = interval(
+    actual_interval = interval(
         framer(),
         tick=2,
         same={key(1000, op=WRITE): 1, key(9000, op=7): 1},
         max={key(op=WRITE): of(2, 1000), key(op=7): of(2, 9000)},
     )
-    assert found.histograms[series("total", op="write")].max == 9000
+    assert actual_interval.histograms[series("total", op="write")].max == 9000
 
 
 # The bucket 0 that the queue's histogram leaves out
 
 
 def test_the_rest_when_the_queues_map_is_ahead():
-    one = framer()
-    first = interval(one, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 3}, queue_sum={key(): 135})
+    given_framer = framer()
+    first = interval(given_framer, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 3}, queue_sum={key(): 135})
     assert first.histograms[series("queue")] == Histogram.of({bucket_index(45): 3}, 135)
-    second = interval(one, same={key(5): 1}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
+    second = interval(given_framer, same={key(5): 1}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
     assert second.histograms[series("hba")].count == 3
     assert second.histograms[series("queue")] == Histogram.of({0: 1}, 0)
 
 
 def test_the_rest_when_the_other_map_is_ahead_of_the_queues():
-    one = framer()
-    first = interval(one, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 2})
+    given_framer = framer()
+    first = interval(given_framer, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 2})
     assert first.histograms[series("queue")].buckets == ((0, 1), (bucket_index(45), 2))
-    second = interval(one, same={key(5): 4}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
+    second = interval(given_framer, same={key(5): 4}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
     assert second.histograms[series("queue")].buckets == ((0, 3), (bucket_index(45), 1))
 
 
 def test_a_queue_that_is_ahead_on_an_idle_device_is_not_counted_twice():
-    one = framer()
-    first = interval(one, queue={key(45): 1})
-    second = interval(one, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 1})
-    whole = merge(each.histograms[series("queue")] for each in (first, second) if series("queue") in each.histograms)
-    assert whole.count == 1
+    given_framer = framer()
+    first = interval(given_framer, queue={key(45): 1})
+    second = interval(given_framer, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 1})
+    histogram = merge(
+        each.histograms[series("queue")] for each in (first, second) if series("queue") in each.histograms
+    )
+    assert histogram.count == 1
     assert series("queue") not in second.histograms
 
 
 def test_a_sum_is_never_more_or_less_than_the_buckets_can_hold():
-    one = framer()
-    first = interval(one, hba={key(100): 1}, hba_sum={key(): 100 + 5000})
+    given_framer = framer()
+    first = interval(given_framer, hba={key(100): 1}, hba_sum={key(): 100 + 5000})
     assert first.histograms[series("hba")].sum == bucket_bounds(bucket_index(100))[1] - 1
-    second = interval(one, hba={key(100): 1, key(5000): 1}, hba_sum={key(): 100 + 5000})
+    second = interval(given_framer, hba={key(100): 1, key(5000): 1}, hba_sum={key(): 100 + 5000})
     assert first.histograms[series("hba")].sum + second.histograms[series("hba")].sum == 5100
-    third = interval(one, hba={key(100): 5, key(5000): 1}, hba_sum={key(): 100 + 5000})
+    third = interval(given_framer, hba={key(100): 5, key(5000): 1}, hba_sum={key(): 100 + 5000})
     assert third.histograms[series("hba")].sum == 4 * bucket_bounds(bucket_index(100))[0]
-    fourth = interval(one, hba={key(100): 15, key(5000): 1}, hba_sum={key(): 100 + 5000 + 14 * 100})
+    fourth = interval(given_framer, hba={key(100): 15, key(5000): 1}, hba_sum={key(): 100 + 5000 + 14 * 100})
     assert third.histograms[series("hba")].sum + fourth.histograms[series("hba")].sum == 1400
 
 
 def test_a_sum_that_is_ahead_waits_for_its_count():
-    one = framer()
-    assert interval(one, hba_sum={key(): 5}).histograms == {}
-    found = interval(one, same={key(5): 1}, hba_sum={key(): 5}).histograms
-    assert found[series("hba")] == Histogram.of({5: 1}, 5)
-    assert found[series("total")] == Histogram.of({5: 1}, 5)
+    given_framer = framer()
+    assert interval(given_framer, hba_sum={key(): 5}).histograms == {}
+    histograms = interval(given_framer, same={key(5): 1}, hba_sum={key(): 5}).histograms
+    assert histograms[series("hba")] == Histogram.of({5: 1}, 5)
+    assert histograms[series("total")] == Histogram.of({5: 1}, 5)
 
 
 # All of it together, as a probe that prints while requests complete
@@ -517,40 +545,40 @@ def count(request, maps):
 
 @given(st.lists(st.tuples(st.lists(requests, max_size=6), st.sets(st.sampled_from(MAPS), max_size=3)), max_size=8))
 def test_intervals_add_up_to_the_maps_however_lines_are_torn_and_lost(ticks):
-    one, maps, intervals = framer(), defaultdict(Counter), []
+    given_framer, maps, intervals = framer(), defaultdict(Counter), []
     for arriving, lost in [*ticks, ([], set())]:
         waiting = list(arriving)
         for name in MAPS:  # a request completes between any two prints
             if waiting:
                 count(waiting.pop(), maps)
             if name not in lost and maps[name]:
-                one.printed(f"block_a_{name}", dict(maps[name]))
-        intervals.append(one.interval(None))
+                given_framer.printed(f"block_a_{name}", dict(maps[name]))
+        intervals.append(given_framer.interval(None))
     one_go = framer()
     for name in MAPS:
         one_go.printed(f"block_a_{name}", dict(maps[name]))
-    whole = one_go.interval(None)
+    probe_interval = one_go.interval(None)
     for each in intervals:
         assert all(histogram and histogram.sum >= 0 for histogram in each.histograms.values())
-    for which in whole.histograms.keys() | {s for each in intervals for s in each.histograms}:
+    for which in probe_interval.histograms.keys() | {s for each in intervals for s in each.histograms}:
         parts = merge(each.histograms[which] for each in intervals if which in each.histograms)
         # What a lost line moved past the last request is known, and waits for the next request.
-        assert parts.count + one._ahead.get(which, 0) == whole.histograms[which].count
-        assert parts.sum + one._owed.get(which, 0) == whole.histograms[which].sum
+        assert parts.count + given_framer._ahead.get(which, 0) == probe_interval.histograms[which].count
+        assert parts.sum + given_framer._owed.get(which, 0) == probe_interval.histograms[which].sum
         rest = {0} if which.stage == "queue" else set()
         assert [b for b in parts.buckets if b[0] not in rest] == [
-            b for b in whole.histograms[which].buckets if b[0] not in rest
+            b for b in probe_interval.histograms[which].buckets if b[0] not in rest
         ]
-    for flow, done in whole.seen.items():
+    for flow, done in probe_interval.seen.items():
         assert sum(each.seen[flow].count for each in intervals if flow in each.seen) == done.count
         assert sum(each.seen[flow].bytes for each in intervals if flow in each.seen) == done.bytes
 
 
 @pytest.mark.parametrize("value", [-1, 2**63, 10**30])
 def test_what_no_kernel_counts_is_not_counted(value):
-    one = framer()
-    one.printed("block_a_same", {key(5): value})
-    added = one.interval(None)
+    given_framer = framer()
+    given_framer.printed("block_a_same", {key(5): value})
+    added = given_framer.interval(None)
     assert (added.histograms, added.undecoded) == ({}, 1)
 
 
@@ -568,26 +596,26 @@ def looking(manifest=A, several=lambda _: False):
 
 
 def test_what_is_above_the_threshold_is_reported_by_flow_and_what_was_left_out_by_number():
-    one = looking()
-    first = interval(one, above={key(): 3, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
+    framer = looking()
+    first = interval(framer, above={key(): 3, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
     assert first.tables[ABOVE] == {Flow("vda", "read"): 3, Flow("sdb", "write"): 1}
     assert (first.suppressed, first.seen, first.unnamed) == (2, {}, 0)
-    second = interval(one, above={key(): 4, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
+    second = interval(framer, above={key(): 4, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
     assert (second.tables[ABOVE], second.suppressed) == ({Flow("vda", "read"): 1}, 0)
 
 
 def test_what_was_left_out_of_a_device_that_is_not_selected_is_not_reported():
-    one = looking()
-    one._selects = lambda name: name == "vda"
-    assert interval(one, suppressed={key(): 2, key(dev=SDB): 40}).suppressed == 2
+    framer = looking()
+    framer._selects = lambda name: name == "vda"
+    assert interval(framer, suppressed={key(): 2, key(dev=SDB): 40}).suppressed == 2
 
 
 def test_a_threshold_stays_until_another_is_reported():
-    one = looking()
-    assert interval(one).thresholds_us == {}
-    assert interval(one, level={key(): 1000, key(dev=SDB): 8000}).thresholds_us == {"vda": 1000, "sdb": 8000}
-    assert interval(one).thresholds_us == {"vda": 1000, "sdb": 8000}
-    assert interval(one, level={key(): 4000}).thresholds_us == {"vda": 4000, "sdb": 8000}
+    framer = looking()
+    assert interval(framer).thresholds_us == {}
+    assert interval(framer, level={key(): 1000, key(dev=SDB): 8000}).thresholds_us == {"vda": 1000, "sdb": 8000}
+    assert interval(framer).thresholds_us == {"vda": 1000, "sdb": 8000}
+    assert interval(framer, level={key(): 4000}).thresholds_us == {"vda": 4000, "sdb": 8000}
 
 
 def test_a_threshold_of_an_unknown_device_is_not_reported():
@@ -595,8 +623,8 @@ def test_a_threshold_of_an_unknown_device_is_not_reported():
 
 
 def test_flushes_that_are_not_timed_are_not_above_a_threshold():
-    one = looking(C, several=lambda name: name == "vda")
-    found = interval(one, probe="block_c", above={key(op=FLUSH): 3, key(dev=SDB, op=FLUSH): 2})
-    assert found.tables[ABOVE] == {Flow("sdb", "flush"): 2}
-    assert not one.times(Flow("vda", "flush"))
-    assert one.times(Flow("vda", "write"))
+    framer = looking(C, several=lambda name: name == "vda")
+    actual_interval = interval(framer, probe="block_c", above={key(op=FLUSH): 3, key(dev=SDB, op=FLUSH): 2})
+    assert actual_interval.tables[ABOVE] == {Flow("sdb", "flush"): 2}
+    assert not framer.times(Flow("vda", "flush"))
+    assert framer.times(Flow("vda", "write"))

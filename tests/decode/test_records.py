@@ -24,9 +24,9 @@ def test_a_line_is_its_fields_and_the_rest():
 
 
 def test_what_is_not_known_is_left_out():
-    found = record("slow x 1 0 R -1 5 18446744073709551615 -1 fio", SLOW)
-    assert found.fields == {"dev": 1, "op": 0, "done_ns": 5}
-    assert (found.get("pid"), found.get("dev"), found.get("colour")) == (None, 1, None)
+    actual_record = record("slow x 1 0 R -1 5 18446744073709551615 -1 fio", SLOW)
+    assert actual_record.fields == {"dev": 1, "op": 0, "done_ns": 5}
+    assert (actual_record.get("pid"), actual_record.get("dev"), actual_record.get("colour")) == (None, 1, None)
 
 
 def test_the_text_may_be_empty_or_have_blanks_at_its_ends():
@@ -37,10 +37,10 @@ def test_the_text_may_be_empty_or_have_blanks_at_its_ends():
 
 
 def test_foreign_text_is_clean():
-    found = record("slow x\x1b 1 0 R 1 5 7 9 \x1b]52;c;x\x07\u202e" + "a" * 100, SLOW)
-    assert is_clean(found.text)
-    assert is_clean(found.probe)
-    assert len(found.text) == 64
+    actual_record = record("slow x\x1b 1 0 R 1 5 7 9 \x1b]52;c;x\x07\u202e" + "a" * 100, SLOW)
+    assert is_clean(actual_record.text)
+    assert is_clean(actual_record.probe)
+    assert len(actual_record.text) == 64
 
 
 @pytest.mark.parametrize(
@@ -77,20 +77,20 @@ def test_a_pointer_is_one_number_however_it_is_printed(pointer):
 
 
 def test_stamps_of_another_clock_are_put_back():
-    one = Record("late", "x", {"thread": 5, "woken_ns": 9_000, "delay_us": 8_000})
-    assert shifted(one, 4_000).fields == {"thread": 5, "woken_ns": 5_000, "delay_us": 8_000}
-    assert shifted(one, 0) is one
+    given_record = Record("late", "x", {"thread": 5, "woken_ns": 9_000, "delay_us": 8_000})
+    assert shifted(given_record, 4_000).fields == {"thread": 5, "woken_ns": 5_000, "delay_us": 8_000}
+    assert shifted(given_record, 0) is given_record
 
 
 @given(st.sampled_from(WHOLE), st.text())
 def test_any_text_is_a_record_or_none(spec, text):
     for line in (text, f"{spec.kind} {text}", f"{spec.kind} x {text}"):
-        found = record(line, spec)
-        assert found is None or set(found.fields) <= set(spec.fields)
+        actual_record = record(line, spec)
+        assert actual_record is None or set(actual_record.fields) <= set(spec.fields)
 
 
 @given(st.sampled_from(WHOLE), st.data())
 def test_any_numbers_are_known_sane_or_refused(spec, data):
     numbers = data.draw(st.lists(st.integers(-(2**64), 2**65), min_size=len(spec.fields), max_size=len(spec.fields)))
-    found = record(f"{spec.kind} x {' '.join(map(str, numbers))} a b", spec)
-    assert found is None or all(0 <= value < 2**64 for value in found.fields.values())
+    actual_record = record(f"{spec.kind} x {' '.join(map(str, numbers))} a b", spec)
+    assert actual_record is None or all(0 <= value < 2**64 for value in actual_record.fields.values())

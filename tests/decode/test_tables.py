@@ -72,9 +72,9 @@ ANY = [MapSpec(role, role, key=layout(role)) for role in ROLES if role.startswit
 @given(st.lists(st.tuples(st.sampled_from(ANY), st.dictionaries(st.integers(0, 2**24), st.integers(1, 2**62)))))
 def test_no_keys_are_too_odd_and_every_run_is_counted(gains):
     counted = {role: sum(sum(c.values()) for s, c in gains if s.role == role) for role in ROLES}
-    found = handlers(gains, lambda number: Handler(number, "x"), {})
-    assert sum(runs.run.count for runs in found.values()) == counted["handler_run"]
-    assert sum(sum(runs.returned.values()) for runs in found.values()) == counted["handler_run"]
+    actual_handlers = handlers(gains, lambda number: Handler(number, "x"), {})
+    assert sum(runs.run.count for runs in actual_handlers.values()) == counted["handler_run"]
+    assert sum(sum(runs.returned.values()) for runs in actual_handlers.values()) == counted["handler_run"]
     rows = declared_rows(SOFTIRQS, [pair for pair in gains if pair[0].role in SOFTIRQS.roles], {}).rows
     assert sum(runs.delay.count for runs in rows.values()) == counted["softirq_delay"]
     assert sum(runs.run.count for runs in rows.values()) == counted["softirq_run"]

@@ -127,8 +127,8 @@ def at(vec, cpu, low=0):
 
 
 def test_stages_and_what_is_unaccounted_are_series(framer):
-    found = interval(framer, hba={key(100): 3}, hba_sum={key(): 300}, rest={key(5, SDB, 1): 2}).traced
-    assert found.histograms == {
+    traced = interval(framer, hba={key(100): 3}, hba_sum={key(): 300}, rest={key(5, SDB, 1): 2}).traced
+    assert traced.histograms == {
         Series("vda", "read", "hba"): Histogram.of({bucket_index(100): 3}, 300),
         Series("sdb", "write", "unaccounted"): Histogram.of({5: 2}),
     }
@@ -145,39 +145,45 @@ def test_a_stages_time_by_the_total_of_its_requests(framer):
 
 
 def test_ops_of_one_name_are_one_sum(framer):
-    found = interval(framer, by={key(1000, op=1): 5, key(1000, op=7): 6}).traced
-    assert found.by_total[Series("vda", "write", "hba")] == {bucket_index(1000): 11}
+    traced = interval(framer, by={key(1000, op=1): 5, key(1000, op=7): 6}).traced
+    assert traced.by_total[Series("vda", "write", "hba")] == {bucket_index(1000): 11}
 
 
 def test_paths_and_why_others_could_not_be_followed(framer):
-    found = interval(framer, path={way(0): 5, way(1): 6, way(64): 7, way(9): 1, way(99): 2, way(0, SDB): 3}).traced
-    assert found.paths == {
+    traced = interval(framer, path={way(0): 5, way(1): 6, way(64): 7, way(9): 1, way(99): 2, way(0, SDB): 3}).traced
+    assert traced.paths == {
         "vda": {"hard interrupt": 5, "BLOCK softirq": 6, "unknown code 9": 1},
         "sdb": {"hard interrupt": 3},
     }
-    assert found.unfollowed == {"vda": {"batched completion": 7, "unknown code 99": 2}}
+    assert traced.unfollowed == {"vda": {"batched completion": 7, "unknown code 99": 2}}
 
 
 def test_a_device_without_a_name_is_left_out_but_its_faults_count(framer):
-    found = interval(
+    actual_interval = interval(
         framer, by={key(5, GONE): 5}, path={way(0, GONE): 1}, hba={key(5, GONE): 1}, off={key(dev=GONE): 2}
     )
-    assert (found.traced.by_total, found.traced.paths, found.traced.histograms) == ({}, {}, {})
-    assert found.traced.off == 2
+    assert (actual_interval.traced.by_total, actual_interval.traced.paths, actual_interval.traced.histograms) == (
+        {},
+        {},
+        {},
+    )
+    assert actual_interval.traced.off == 2
 
 
 def test_what_was_suppressed_and_what_is_undecoded(framer):
-    found = interval(framer, left={VDA: 5, SDB: 2}, run={run(1, us=5): -1}, hba={2**63: 1}, nobody={1: 1})
-    assert (found.suppressed, found.undecoded) == (7, 3)
+    actual_interval = interval(framer, left={VDA: 5, SDB: 2}, run={run(1, us=5): -1}, hba={2**63: 1}, nobody={1: 1})
+    assert (actual_interval.suppressed, actual_interval.undecoded) == (7, 3)
     assert interval(framer, left={VDA: 6, SDB: 2}).suppressed == 1
 
 
 def test_a_script_may_look_for_slow_ios_of_its_own_devices(manifest):
     own = {"tiny_above": {"role": "above", "key": "request"}, "tiny_level": {"role": "level", "key": "device"}}
     bios = manifest(group="bios", maps=own)
-    one = TracerFramer(bios, NAMES.get)
-    found = joined([interval(one, above={key(): 5}, level={SDB: 9000, GONE: 1}), TracerInterval()], [bios])
-    assert (found[ABOVE], found.thresholds_us) == ({Flow("vda", "read"): 5}, {"sdb": 9000})
+    tracer_framer = TracerFramer(bios, NAMES.get)
+    tracer_interval = joined(
+        [interval(tracer_framer, above={key(): 5}, level={SDB: 9000, GONE: 1}), TracerInterval()], [bios]
+    )
+    assert (tracer_interval[ABOVE], tracer_interval.thresholds_us) == ({Flow("vda", "read"): 5}, {"sdb": 9000})
 
 
 # Tables
@@ -231,9 +237,9 @@ def test_names_of_handlers_are_bounded_and_what_has_no_room_is_reported(framer, 
     monkeypatch.setattr("latmon.decode.framer._MAX_HANDLERS", 2)
     for number in (7, 8, 9, 9, 8):
         framer.handler(Record("handler", "tiny", {"handler": number, "irq": number}, text=f"irq{number}"))
-    found = interval(framer, run={run(number, us=5): 1 for number in (7, 8, 9)})
-    assert {handler.name for handler in found[HANDLERS]} == {"irq7", "irq8", "unknown"}
-    assert found.undecoded == 2
+    actual_interval = interval(framer, run={run(number, us=5): 1 for number in (7, 8, 9)})
+    assert {handler.name for handler in actual_interval[HANDLERS]} == {"irq7", "irq8", "unknown"}
+    assert actual_interval.undecoded == 2
     assert interval(framer).undecoded == 0
 
 
@@ -245,10 +251,10 @@ def test_a_sum_is_one_that_its_runs_can_have(framer):
     framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 11}, text="megasas"))
     early = interval(framer, run={}, run_sum={run(7, 1): 20}, before={run(7, 0): 9}, delay_sum={at(4, 0): 15})
     assert (early[HANDLERS], early[SOFTIRQS]) == ({}, {})
-    found = interval(framer, run={run(7, 1, 20): 1}, delay={at(4, 0, 15): 1})
+    actual_interval = interval(framer, run={run(7, 1, 20): 1}, delay={at(4, 0, 15): 1})
     low, _ = bucket_bounds(bucket_index(20))
-    assert found[HANDLERS][Handler(11, "megasas")].run == Histogram.of({bucket_index(20): 1}, low)
-    assert found[SOFTIRQS][SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, bucket_bounds(15)[0])
+    assert actual_interval[HANDLERS][Handler(11, "megasas")].run == Histogram.of({bucket_index(20): 1}, low)
+    assert actual_interval[SOFTIRQS][SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, bucket_bounds(15)[0])
 
 
 def test_time_by_the_total_waits_for_its_stage(framer):
@@ -274,8 +280,8 @@ def test_maps_that_are_printed_at_different_moments_lose_no_run(tmp_path_factory
         for _, us in runs[:before]:
             maps[2][run(7, 0)] += us
         names = ("run", "run_sum", "before")
-        found = interval(framer, **{name: dict(one) for name, one in zip(names, maps, strict=True)})
-        reported += found[HANDLERS].values()
+        actual_interval = interval(framer, **{name: dict(counts) for name, counts in zip(names, maps, strict=True)})
+        reported += actual_interval[HANDLERS].values()
     assert sum(one.run.count for one in reported) == len(runs)
     for one in reported:
         low = sum(n * bucket_bounds(index)[0] for index, n in one.run.buckets)
@@ -320,15 +326,15 @@ def stages(tmp_path_factory):
 def test_stages_add_up_to_the_total_though_io_stopped(stages, requests, moments):
     """The maps of a tick are printed one after another while requests complete; at the end no more do."""
     framer = TracerFramer(stages, NAMES.get)
-    ticks = [tuple(sorted(one)) for one in moments]
+    ticks = [tuple(sorted(moment)) for moment in moments]
     ticks = [*zip(*(sorted(column) for column in zip(*ticks, strict=True)), strict=True), *[(30,) * len(_STAGES)] * 2]
     frames = []
     for tick in ticks:
         for name, values in printed(requests, tick).items():
             framer.printed(name, dict(values))
         frames.append(Frame(0, 0.0, 0, 1, traced=framer.interval(None, thread).traced))
-    found = FrameSums(frames).traced.histograms
-    sums = {stage: found[Series("vda", "read", stage)].sum for stage in ("hba", "unaccounted", "total")}
+    histograms = FrameSums(frames).traced.histograms
+    sums = {stage: histograms[Series("vda", "read", stage)].sum for stage in ("hba", "unaccounted", "total")}
     hba, rest = (sum(column) for column in zip(*requests, strict=True))
     assert sums == {"hba": hba, "unaccounted": rest, "total": hba + rest}
 
@@ -355,25 +361,25 @@ def test_the_scripts_of_a_process_are_one_value(manifest):
     stages = manifest("tiny")
     bios = manifest("bios", group="bios", includes={"hba": ["queue"]}, absent={"queue": "in hba"}, maps={})
     irqs = manifest("irqs", group="irqs", absent={"queue": "never"}, maps={})
-    one, other = TracerFramer(stages, NAMES.get), TracerFramer(stages, NAMES.get)
+    tracer_framer, other = TracerFramer(stages, NAMES.get), TracerFramer(stages, NAMES.get)
     each = [
-        interval(one, hba={key(100): 3}, by={key(100): 1}, path={way(0): 1}, off={key(): 1}),
+        interval(tracer_framer, hba={key(100): 3}, by={key(100): 1}, path={way(0): 1}, off={key(): 1}),
         interval(
             other, hba={key(100): 1, key(5, SDB): 1}, by={key(100): 2}, path={way(0): 2, way(64): 1}, off={key(): 1}
         ),
     ]
-    found = joined(each, [stages, bios, irqs])
-    assert found.traced.histograms[Series("vda", "read", "hba")].count == 4
-    assert found.traced.histograms[Series("sdb", "read", "hba")].count == 1
-    assert found.traced.by_total[Series("vda", "read", "hba")] == {bucket_index(100): 3}
-    assert found.traced.paths == {"vda": {"hard interrupt": 3}}
-    assert found.traced.unfollowed == {"vda": {"batched completion": 1}}
-    assert found.traced.off == 2
+    tracer_interval = joined(each, [stages, bios, irqs])
+    assert tracer_interval.traced.histograms[Series("vda", "read", "hba")].count == 4
+    assert tracer_interval.traced.histograms[Series("sdb", "read", "hba")].count == 1
+    assert tracer_interval.traced.by_total[Series("vda", "read", "hba")] == {bucket_index(100): 3}
+    assert tracer_interval.traced.paths == {"vda": {"hard interrupt": 3}}
+    assert tracer_interval.traced.unfollowed == {"vda": {"batched completion": 1}}
+    assert tracer_interval.traced.off == 2
     rest = ("queue", "requeue", "worker", "softirq", "completion")
     unlisted = (Missing(stage, "this probe doesn't hook it") for stage in rest)
-    assert found.traced.absent == (Missing("resume", "not here"), *unlisted), "irq is in hba"
-    assert found.traced.includes_of("vda") == {"hba": ("irq",)}
-    assert found.traced.includes_of("dm-0") == {"hba": ("queue",)}
+    assert tracer_interval.traced.absent == (Missing("resume", "not here"), *unlisted), "irq is in hba"
+    assert tracer_interval.traced.includes_of("vda") == {"hba": ("irq",)}
+    assert tracer_interval.traced.includes_of("dm-0") == {"hba": ("queue",)}
 
 
 def test_a_stage_holds_what_it_holds_in_each_script(manifest):
@@ -395,7 +401,7 @@ RAISED = "\n    bpf_prog_7_softirq_raise+1\n    bpf_trace_run1+2\n    __traceite
 
 def test_a_raiser_is_named_by_the_functions_below_those_that_all_raisers_have():
     manifest = load(data_dir("probes") / "linux/softirqs_a.yaml")
-    spec = next(one for one in manifest.maps if one.role == "raiser")
+    spec = next(map_spec for map_spec in manifest.maps if map_spec.role == "raiser")
     framer = TracerFramer(manifest, NAMES.get)
     stacks = {
         f"4,{RAISED}\n    blk_mq_complete_request+14\n    lo_rw_aio.isra.0+622\n    loop_work+7\n    kthread+1\n": 5,
@@ -417,7 +423,7 @@ def test_a_raiser_is_named_by_the_functions_below_those_that_all_raisers_have():
 
 def test_the_name_of_a_stack_of_long_names_fits_into_a_recording():
     manifest = load(data_dir("probes") / "linux/stages_a.yaml")
-    spec = next(one for one in manifest.maps if one.role == "completer")
+    spec = next(map_spec for map_spec in manifest.maps if map_spec.role == "completer")
     framer = TracerFramer(manifest, NAMES.get)
     frames = "".join(f"    {letter * 300}+1\n" for letter in "abc")
     framer.printed(spec.name, framer.by_stack(spec, {f"{VDA},\n{frames}": 1}))
@@ -429,7 +435,7 @@ def test_the_name_of_a_stack_of_long_names_fits_into_a_recording():
 
 def test_completers_without_room_for_their_names_are_others():
     manifest = load(data_dir("probes") / "linux/stages_a.yaml")
-    spec = next(one for one in manifest.maps if one.role == "completer")
+    spec = next(map_spec for map_spec in manifest.maps if map_spec.role == "completer")
     framer = TracerFramer(manifest, NAMES.get)
     stacks = {f"{dev},\n    f{number}+1\n": 1 for number in range(300) for dev in (VDA, GONE)}
     framer.printed(spec.name, framer.by_stack(spec, stacks))

@@ -43,31 +43,31 @@ def test_a_probe_s_indices_are_the_buckets_of_everybody_else():
 
 
 def test_what_an_interval_gained_by_device():
-    one = framer()
-    one.printed("inflight_a_driver", {key(2): 5, key(3): 1, key(1, GONE): 9})
-    reported(one)
-    one.printed("inflight_a_driver", {key(2): 15, key(3): 1, key(1, GONE): 99})
-    one.printed("inflight_a_queued", {key(0): 10})
-    one.printed("inflight_a_issue", {key(2): 4, key(257): 1})
-    one.printed("inflight_a_ios", {key(2): 4, key(253): 1, key(254): 2})
-    one.printed("inflight_a_time", {key(2): 400, key(253): 10, key(254): 30})
-    one.printed("inflight_a_most", {key(1): 260, key(2): 300})
-    one.printed("inflight_a_corrected", {SDA: 2})
-    one.printed("inflight_a_again", {SDA: 1})
-    found = reported(one, tick=1).depths
-    assert found.keys() == {"sda"}
-    sda = found["sda"]
+    tracer_framer = framer()
+    tracer_framer.printed("inflight_a_driver", {key(2): 5, key(3): 1, key(1, GONE): 9})
+    reported(tracer_framer)
+    tracer_framer.printed("inflight_a_driver", {key(2): 15, key(3): 1, key(1, GONE): 99})
+    tracer_framer.printed("inflight_a_queued", {key(0): 10})
+    tracer_framer.printed("inflight_a_issue", {key(2): 4, key(257): 1})
+    tracer_framer.printed("inflight_a_ios", {key(2): 4, key(253): 1, key(254): 2})
+    tracer_framer.printed("inflight_a_time", {key(2): 400, key(253): 10, key(254): 30})
+    tracer_framer.printed("inflight_a_most", {key(1): 260, key(2): 300})
+    tracer_framer.printed("inflight_a_corrected", {SDA: 2})
+    tracer_framer.printed("inflight_a_again", {SDA: 1})
+    depths = reported(tracer_framer, tick=1).depths
+    assert depths.keys() == {"sda"}
+    sda = depths["sda"]
     assert (sda.in_driver, sda.queued, sda.at_issue) == ({2: 10}, {0: 10}, {2: 4, 288: 1})
     assert sda.latency == {2: Took(4, 400), 256: Took(3, 40)}
     assert (sda.most, sda.corrected, sda.source) == (260, 3, PROBE)
 
 
 def test_ages_are_of_the_newest_tick_and_oldest_first():
-    one = framer()
-    one.printed("inflight_a_since", {0: 1_000_000})
-    one.printed("inflight_a_older", {key(0): 2, key(1): 1, key(2): 0, key(0, GONE): 5})
-    one.waiting([line(9_000_000, issued=0), line(5_000_000), line(1, GONE)], 11_000_000)
-    waiting = reported(one).in_flight
+    tracer_framer = framer()
+    tracer_framer.printed("inflight_a_since", {0: 1_000_000})
+    tracer_framer.printed("inflight_a_older", {key(0): 2, key(1): 1, key(2): 0, key(0, GONE): 5})
+    tracer_framer.waiting([line(9_000_000, issued=0), line(5_000_000), line(1, GONE)], 11_000_000)
+    waiting = reported(tracer_framer).in_flight
     assert waiting == InFlightList(
         (
             InFlight("sda", "write", 5000, ("sync",), 128, 4096, 7, "fio", True, 3),
@@ -77,28 +77,31 @@ def test_ages_are_of_the_newest_tick_and_oldest_first():
         1000,
         11_000,
     )
-    assert reported(one).in_flight is None
+    assert reported(tracer_framer).in_flight is None
 
 
 def test_before_it_follows_requests_nothing_is_claimed():
-    one = framer()
-    one.waiting([], 5)
-    assert reported(one).in_flight is None
+    tracer_framer = framer()
+    tracer_framer.waiting([], 5)
+    assert reported(tracer_framer).in_flight is None
 
 
 def test_an_issuer_that_is_not_known():
-    one = framer()
-    one.printed("inflight_a_since", {0: 1_000_000})
-    one.waiting([line(5_000_000, pid=-1, comm="")], 6_000_000)
-    (only,) = reported(one).in_flight.oldest
+    tracer_framer = framer()
+    tracer_framer.printed("inflight_a_since", {0: 1_000_000})
+    tracer_framer.waiting([line(5_000_000, pid=-1, comm="")], 6_000_000)
+    (only,) = reported(tracer_framer).in_flight.oldest
     assert (only.pid, only.comm) == (None, "")
 
 
 def test_what_overtook_a_request_is_reported_while_it_waits():
-    one = framer()
-    one.printed("inflight_a_since", {0: 1_000_000})
-    one.waiting([line(5_000_000, overtaken=412), line(6_000_000, overtaken=-1)], 7_000_000)
-    assert [(two.overtaken_by, two.comm) for two in reported(one).in_flight.oldest] == [(412, "fio"), (None, "fio")]
+    tracer_framer = framer()
+    tracer_framer.printed("inflight_a_since", {0: 1_000_000})
+    tracer_framer.waiting([line(5_000_000, overtaken=412), line(6_000_000, overtaken=-1)], 7_000_000)
+    assert [(two.overtaken_by, two.comm) for two in reported(tracer_framer).in_flight.oldest] == [
+        (412, "fio"),
+        (None, "fio"),
+    ]
 
 
 TIMED = {"sda": True, "sdb": True, "dm-0": False}
@@ -116,33 +119,35 @@ TIMED = {"sda": True, "sdb": True, "dm-0": False}
     ],
 )
 def test_devices_are_followed_by_the_scripts_for_their_kind(named, groups, follows):
-    found = followed(InFlightList(devices=named), groups, TIMED)
-    assert (found and found.devices) == follows
+    in_flight_list = followed(InFlightList(devices=named), groups, TIMED)
+    assert (in_flight_list and in_flight_list.devices) == follows
     assert followed(InFlightList(), ("inflight",), {"sda": True}).devices == ()
 
 
 def test_stamps_of_a_list_are_put_on_the_clock_of_its_requests():
-    one = framer()
-    one.printed("inflight_a_since", {0: 1_000_000})
-    one.waiting([line(19_000_000)], 11_000_000, ahead_ns=-10_000_000)
-    waiting = reported(one).in_flight
+    tracer_framer = framer()
+    tracer_framer.printed("inflight_a_since", {0: 1_000_000})
+    tracer_framer.waiting([line(19_000_000)], 11_000_000, ahead_ns=-10_000_000)
+    waiting = reported(tracer_framer).in_flight
     assert (waiting.since_us, waiting.oldest[0].began_us, waiting.at_us) == (11_000, 19_000, 21_000)
 
 
 def test_a_script_says_of_which_group_its_list_is():
-    one = framer()
-    assert reported(one).ages_of == ()
-    one.printed("inflight_a_since", {0: 1_000_000})
-    one.waiting([], 6_000_000)
-    assert joined([reported(one), reported(framer())], [MANIFEST]).ages_of == ("inflight",)
+    tracer_framer = framer()
+    assert reported(tracer_framer).ages_of == ()
+    tracer_framer.printed("inflight_a_since", {0: 1_000_000})
+    tracer_framer.waiting([], 6_000_000)
+    assert joined([reported(tracer_framer), reported(framer())], [MANIFEST]).ages_of == ("inflight",)
 
 
 def test_several_scripts_follow_the_devices_of_each():
-    some, other, every = (InFlightList(devices=names) for names in (("sda", "sdb"), ("sdb", "dm-0"), ()))
-    assert all_waiting([some, other]).devices == ("sda", "sdb", "dm-0")
-    assert all_waiting([some, every]).devices == ()
-    assert not all_waiting([some, other]).follows("sdc")
-    assert all_waiting([some, every]).follows("sdc")
+    in_flight_list, other, given_in_flight_list = (
+        InFlightList(devices=names) for names in (("sda", "sdb"), ("sdb", "dm-0"), ())
+    )
+    assert all_waiting([in_flight_list, other]).devices == ("sda", "sdb", "dm-0")
+    assert all_waiting([in_flight_list, given_in_flight_list]).devices == ()
+    assert not all_waiting([in_flight_list, other]).follows("sdc")
+    assert all_waiting([in_flight_list, given_in_flight_list]).follows("sdc")
 
 
 def test_several_scripts_as_one_are_bounded():

@@ -40,7 +40,11 @@ def quiet(frames) -> FrameSums:
 
 def test_the_stages_of_every_window_add_up_to_its_latency(period):
     for frame in period:
-        latency = {s: replace(one, max=None) for s, one in frame.histograms.items() if s.stage == "total" and one}
+        latency = {
+            s: replace(histogram, max=None)
+            for s, histogram in frame.histograms.items()
+            if s.stage == "total" and histogram
+        }
         traced = frame.traced.histograms
         assert {s: one for s, one in traced.items() if s.stage == "total"} == latency
         for series, one in latency.items():
@@ -55,7 +59,7 @@ def test_the_stages_of_every_window_add_up_to_its_latency(period):
 def test_the_tails_have_their_stories(quiet):
     traced = quiet.traced
     tails = {name: tail(traced, name, OPS, tail_cut(traced, name)) for name in ("sdb", "sdd", "sda", "nvme0n1")}
-    leading = {name: max(one.share, key=one.share.get) for name, one in tails.items()}
+    leading = {name: max(tail.share, key=tail.share.get) for name, tail in tails.items()}
     assert leading == {"sdb": "softirq", "sdd": "completion", "sda": "hba", "nvme0n1": "hba"}
     assert Series("nvme0n1", "read", "softirq") not in traced.histograms
     assert set(traced.paths["nvme0n1"]) == {"hard interrupt"}
@@ -86,7 +90,7 @@ def test_the_shared_handler_takes_its_victim_s_time(quiet):
 
 @pytest.mark.slow
 def test_outliers_add_up_and_are_above_their_threshold(frames):
-    every = [(one, frame) for frame in frames for one in frame.outliers]
+    every = [(outlier, frame) for frame in frames for outlier in frame.outliers]
     assert len(every) > 50
     for one, frame in every:
         assert sum(one.stages_us.values()) + one.unaccounted_us == one.total_us
@@ -106,16 +110,20 @@ def test_what_the_rate_limit_leaves_out_is_counted(frames):
 
 def flows(table):
     """Flow -> (I/Os, bytes, time) of the rows of a table."""
-    found = {}
+    flows = {}
     for key, done in table:
-        count, size, us = found.get(Flow(*key[:2]), (0, 0, 0))
-        found[Flow(*key[:2])] = (count + done.count, size + done.bytes, us + done.latency.sum)
-    return found
+        count, size, us = flows.get(Flow(*key[:2]), (0, 0, 0))
+        flows[Flow(*key[:2])] = (count + done.count, size + done.bytes, us + done.latency.sum)
+    return flows
 
 
 def test_processes_cgroups_and_sizes_add_up_to_the_ios_of_their_device(period):
     for frame in period:
-        latency = {Flow(s.device, s.op): one for s, one in frame.histograms.items() if s.stage == "total" and one}
+        latency = {
+            Flow(s.device, s.op): histogram
+            for s, histogram in frame.histograms.items()
+            if s.stage == "total" and histogram
+        }
         counted = {flow: (one.count, frame.seen[flow].bytes, one.sum) for flow, one in latency.items()}
         without_flushes = {flow: one for flow, one in counted.items() if flow.op != "flush"}
         assert flows(row for row in frame[measurements.ISSUERS].items() if not row[0].is_process) == counted
@@ -137,7 +145,7 @@ def test_operations_on_files_that_wait_are_the_ios_of_their_device(period):
 
 @pytest.mark.slow
 def test_a_slow_operation_has_its_file_and_its_io(whole_period):
-    every = [(one, frame) for frame in whole_period for one in frame.file_operations]
+    every = [(file_operation, frame) for frame in whole_period for file_operation in frame.file_operations]
     assert {one.op for one, frame in every} == {"read", "write", "fsync"}
     for one, frame in every:
         assert one.path
@@ -168,9 +176,9 @@ def test_all_of_it_can_be_recorded(period):
 @pytest.mark.slow
 def test_no_thread_waits_twice_at_a_time(frames):
     waits = {}
-    for one in (one for frame in frames for one in frame.outliers):
+    for one in (outlier for frame in frames for outlier in frame.outliers):
         for wait in one.waits:
             waits.setdefault(wait.pid, []).append((wait.woken_us, wait.woken_us + wait.delay_us))
-    for some in waits.values():
-        assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted({*some})))
+    for current_wait in waits.values():
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted({*current_wait})))
     assert len(waits[COMPLETER.pid]) > 20

@@ -76,7 +76,9 @@ def test_shares_lose_nothing():
     assert sum(apportioned({1: 0.1, 2: 0.333, 9: 5.0}, 1000).values()) == 1000
     assert apportioned({}, 5) == {}
     for cap, wanted in ((3, 2.9), (3, 0.1), (64, 1.0)):
-        found = in_service_shares(wanted, cap)
-        assert max(found) <= cap
-        assert sum(depth * share for depth, share in found.items()) == pytest.approx(wanted, rel=0.01)
+        actual_in_service_shares = in_service_shares(wanted, cap)
+        assert max(actual_in_service_shares) <= cap
+        assert sum(depth * share for depth, share in actual_in_service_shares.items()) == pytest.approx(
+            wanted, rel=0.01
+        )
     assert sum(line(11, 0.8).values()) == pytest.approx(1, abs=0.01)

@@ -74,9 +74,9 @@ def test_both_tables_are_those_of_the_text():
 
 @pytest.mark.parametrize("seed", [1, 7])
 def test_two_wait_for_more_than_8_minutes_and_300_for_more_than_9(seed):
-    reported = Counter(one.total_us // 60_000_000 for one in bubbles.drawn(Random(seed)))
+    reported = Counter(disksorted_io.total_us // 60_000_000 for disksorted_io in bubbles.drawn(Random(seed)))
     assert reported == {8: 2, 9: 300}
-    assert all(one.total_us >= 524_288_000 for one in bubbles.drawn(Random(seed)))
+    assert all(disksorted_io.total_us >= 524_288_000 for disksorted_io in bubbles.drawn(Random(seed)))
 
 
 def test_those_that_wait_are_in_flight_and_in_no_latency(sick):
@@ -91,7 +91,7 @@ def test_those_that_wait_are_in_flight_and_in_no_latency(sick):
 def test_sorting_is_seen_in_the_order_of_issue(sick, healthy):
     assert all(lba_order(f.issues[DISK]).is_sorted for f in sick)
     orders = [lba_order(f.issues[DISK]) for f in healthy]
-    assert not any(one.is_sorted or one.reordered for one in orders)
+    assert not any(order.is_sorted or order.reordered for order in orders)
 
 
 def test_the_throttle_is_full_and_no_wall_of_few(sick):
@@ -116,7 +116,7 @@ def test_the_whole_test_has_both_tables(seed):
     assert whole(frames[:-1]).max_bound < THRESHOLD_US
     last = frames[-1]
     assert sum(last[ABOVE].values()) == 302 == len(last.outliers) + last.health.suppressed
-    assert all(sum(one.stages_us.values()) == one.total_us for one in last.outliers)
+    assert all(sum(outlier.stages_us.values()) == outlier.total_us for outlier in last.outliers)
     assert last.outstanding[DISK].known == 0
     assert frames[-2].outstanding[DISK].queued > 302
     assert rows(whole(BUBBLES_HEALTHY.frames(Random(seed)))) == UNSORTED

@@ -36,19 +36,19 @@ def stage(frames: list[Frame], device: str, name: str) -> Histogram:
 
 def test_nearly_every_io_takes_a_tick_less_what_fio_takes_between_two():
     first = list(islice(one_by_one(Random(1)), 2_000))
-    late = [one.group.total for one in first if one.group.total > THRESHOLD_US]
+    late = [sent_io.group.total for sent_io in first if sent_io.group.total > THRESHOLD_US]
     usual = [us for us in late if us > 3_900]
     assert 0.97 < len(late) / len(first) < 0.99
     assert sorted(usual)[len(usual) // 2] == pytest.approx(3_966, abs=5)
     assert max(usual) < 3_975, "a quantile in their bucket is reported as the largest: 3.97 ms"
     assert min(usual) > 3_950
-    assert all(one.ends_us < following.begun_us for one, following in pairwise(first))
+    assert all(sent_io.ends_us < following.begun_us for sent_io, following in pairwise(first))
 
 
 def test_one_at_a_time_is_250_a_second(sick):
-    every = stage(sick, REMOTE, "total")
-    assert every.count / len(sick) == pytest.approx(255, abs=2)
-    assert every.sum < len(sick) * 1_000_000
+    histogram = stage(sick, REMOTE, "total")
+    assert histogram.count / len(sick) == pytest.approx(255, abs=2)
+    assert histogram.sum < len(sick) * 1_000_000
     assert not any(frame.depths[REMOTE].at_issue or frame.in_flight for frame in sick), "4.19 has no script for it"
     assert max(depth for frame in sick for depth in frame.depths[REMOTE].in_driver) == 1
 
@@ -76,17 +76,17 @@ def test_a_few_outliers_are_reported_and_all_are_counted(sick):
     for frame in sick:
         assert 0 < len(frame.outliers) <= PER_WINDOW
         assert len(frame.outliers) + frame.health.suppressed == sum(frame[ABOVE].values()) > 240
-        assert {one.device for one in frame.outliers} == {REMOTE}
-        for one in frame.outliers:
-            assert frame.mono_us - frame.dt_us < one.mono_us + one.total_us <= frame.mono_us
-            assert one.stages_us["softirq"] > 3_000
+        assert {outlier.device for outlier in frame.outliers} == {REMOTE}
+        for current_outlier in frame.outliers:
+            assert frame.mono_us - frame.dt_us < current_outlier.mono_us + current_outlier.total_us <= frame.mono_us
+            assert current_outlier.stages_us["softirq"] > 3_000
 
 
 def test_the_other_card_takes_a_tenth_of_a_millisecond(healthy):
-    every = stage(healthy, REMOTE, "total")
-    assert every.mean == pytest.approx(93, abs=4)
-    assert every.count / len(healthy) == pytest.approx(9_550, rel=0.01)
-    assert every.max_bound <= 512
+    histogram = stage(healthy, REMOTE, "total")
+    assert histogram.mean == pytest.approx(93, abs=4)
+    assert histogram.count / len(healthy) == pytest.approx(9_550, rel=0.01)
+    assert histogram.max_bound <= 512
     assert all(frame[SOFTIRQS][SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
     assert not any(frame.outliers for frame in healthy)
 

@@ -42,18 +42,18 @@ def latency(frames: list[Frame]) -> Histogram:
 
 @pytest.mark.slow
 def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
-    rows = [one for frame in sick for one in frame.outliers]
+    rows = [outlier for frame in sick for outlier in frame.outliers]
     assert len(rows) == 8
-    for one in rows:
+    for row in rows:
         stages = {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_738 + 165}
-        assert (one.total_us, one.stages_us, one.unaccounted_us) == (1_238_999, stages, 2)
-        (wait,) = one.waits
+        assert (row.total_us, row.stages_us, row.unaccounted_us) == (1_238_999, stages, 2)
+        (wait,) = row.waits
         assert (wait.stage, wait.thread, wait.priority) == ("completion", COMPLETER.comm, 97)
         assert (wait.delay_us, wait.instead) == (1_238_738, "zpool-data (prio 99)")
-        assert wait.woken_us == one.mono_us + 3 + 85 + 6
-    assert len({(one.mono_us, one.wall) for one in rows}) == 1
-    assert sorted({one.device for one in rows}) == ["sd0", "sd1", "sd3", "sd4"]
-    written = [one for one in rows if one.comm == "ora_lgwr"]
+        assert wait.woken_us == row.mono_us + 3 + 85 + 6
+    assert len({(row.mono_us, row.wall) for row in rows}) == 1
+    assert sorted({row.device for row in rows}) == ["sd0", "sd1", "sd3", "sd4"]
+    written = [row for row in rows if row.comm == "ora_lgwr"]
     assert {(one.op, one.bytes) for one in written} == {("write", 2048)}
     assert len(written) == 6
     ended = {frame.wall for frame in sick if frame.outliers}
@@ -62,12 +62,12 @@ def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
 
 @pytest.mark.slow
 def test_one_io_in_100_000_is_above_500_ms(sick):
-    every = latency(sick)
+    histogram = latency(sick)
     assert sum(n for frame in sick for n in frame[ABOVE].values()) == 8
-    assert 8 / every.count == pytest.approx(1e-5, rel=0.02)
-    assert every.quantile(0.99) < 2_000
-    assert every.quantile(0.9999) < THRESHOLD_US
-    assert every.max == 1_238_999
+    assert 8 / histogram.count == pytest.approx(1e-5, rel=0.02)
+    assert histogram.quantile(0.99) < 2_000
+    assert histogram.quantile(0.9999) < THRESHOLD_US
+    assert histogram.max == 1_238_999
 
 
 @pytest.mark.slow
@@ -121,12 +121,12 @@ def test_packets_that_are_held_are_in_flight_meanwhile(sick):
 
 
 def test_without_the_illness_nothing_takes_100_ms(healthy):
-    every = latency(healthy)
-    assert every.max_bound < 100_000
-    assert every.count / len(healthy) == pytest.approx(20_000, rel=0.02)
+    histogram = latency(healthy)
+    assert histogram.max_bound < 100_000
+    assert histogram.count / len(healthy) == pytest.approx(20_000, rel=0.02)
     assert not any(frame.outliers or frame[ABOVE] for frame in healthy)
     assert not healthy[0].traced.histograms, "no script measures qlc's stages"
-    (loops,) = [one for one in healthy[0].taskqs if one.name == "qlc_0_comp_thd"]
+    (loops,) = [taskq for taskq in healthy[0].taskqs if taskq.name == "qlc_0_comp_thd"]
     assert (loops.ever, loops.active, loops.threads, loops.priority, loops.loops) == (0, 8, 8, 99, True)
 
 

@@ -129,10 +129,10 @@ def test_a_page_has_a_short_and_small_cast_of_its_tour(incident):
 
 
 def test_the_recordings_are_small_and_say_that_they_are_synthetic():
-    made = sorted(RECORDINGS.glob("*.gz"))
-    assert {path.name.partition(".")[0] for path in made} == set(NAMES)
-    assert sum(path.stat().st_size for path in made) < LARGEST
-    assert all(open_recording(path).origin.reason.startswith("synthetic") for path in made)
+    paths = sorted(RECORDINGS.glob("*.gz"))
+    assert {path.name.partition(".")[0] for path in paths} == set(NAMES)
+    assert sum(path.stat().st_size for path in paths) < LARGEST
+    assert all(open_recording(path).origin.reason.startswith("synthetic") for path in paths)
 
 
 @pytest.mark.parametrize("path", LIVE, ids=lambda path: path.name.partition(".")[0])
@@ -156,9 +156,9 @@ def test_a_recording_is_what_the_demo_makes(name, tmp_path):
     kept = RECORDINGS / f"{name}.latmon.jsonl.gz"
     whole = not name.endswith("-healthy") or name == "bubbles-healthy"
     record_demo(name, 1, tmp_path / "made", None if whole else SHORT)
-    made = open_recording(tmp_path / "made")
-    assert replace(open_recording(kept).origin, latmon="") == replace(made.origin, latmon="")
-    assert list(open_recording(kept)) == list(made)
+    recording = open_recording(tmp_path / "made")
+    assert replace(open_recording(kept).origin, latmon="") == replace(recording.origin, latmon="")
+    assert list(open_recording(kept)) == list(recording)
 
 
 @pytest.mark.slow

@@ -49,14 +49,14 @@ def test_the_table(phases, healthy):
 
 def test_one_of_24_is_slower_by_10_to_15_us_in_the_mean_and_far_slower_in_the_tail(phases, healthy):
     for frames in phases.values():
-        found = totals(frames)
-        others = [h for name, h in found.items() if name != VICTIM]
-        assert len(found) == DRIVES
+        actual_totals = totals(frames)
+        others = [h for name, h in actual_totals.items() if name != VICTIM]
+        assert len(actual_totals) == DRIVES
         mean = sum(h.mean for h in others) / len(others)
-        assert 8 < found[VICTIM].mean - mean < 17  # few windows scatter more than a whole phase
+        assert 8 < actual_totals[VICTIM].mean - mean < 17  # few windows scatter more than a whole phase
         assert max(h.mean for h in others) - min(h.mean for h in others) < 2
-        assert found[VICTIM].quantile(0.99) > 3 * max(h.quantile(0.99) for h in others)
-        assert found[VICTIM].count == pytest.approx(sum(h.count for h in others) / len(others), rel=0.01)
+        assert actual_totals[VICTIM].quantile(0.99) > 3 * max(h.quantile(0.99) for h in others)
+        assert actual_totals[VICTIM].count == pytest.approx(sum(h.count for h in others) / len(others), rel=0.01)
     tails = {h.quantile(0.99) for h in totals(healthy).values()}
     assert max(tails) < 1.2 * min(tails)
 
@@ -87,9 +87,9 @@ def test_its_time_is_the_stranger_s_handler(phases, healthy):
 
 def test_each_phase_begins_with_its_mark(phases):
     marks = [frames[0].marks[0] for frames in phases.values()]
-    assert [one.text for one in marks] == ["max_vec=2", "max_vec=4", "max_vec=8"]
-    assert [one.changed for one in marks[1:]] == [{"module vmd": {"max_vec": n}} for n in ("4", "8")]
-    assert all(one.mono_us == frames[0].mono_us - frames[0].dt_us for one, frames in zip(marks, phases.values()))  # noqa: B905
+    assert [mark.text for mark in marks] == ["max_vec=2", "max_vec=4", "max_vec=8"]
+    assert [mark.changed for mark in marks[1:]] == [{"module vmd": {"max_vec": n}} for n in ("4", "8")]
+    assert all(mark.mono_us == frames[0].mono_us - frames[0].dt_us for mark, frames in zip(marks, phases.values()))  # noqa: B905
     assert not any(frame.marks for frames in phases.values() for frame in frames[1:])
 
 
@@ -100,10 +100,10 @@ def test_averages_of_whole_phases_are_10_to_15_us_apart(seed):
     for at in range(len(MB_S)):
         sums = {}
         probed = qumulo.probed_host()
-        for found in (totals([qumulo.window(rng, at * PHASE + i, probed)]) for i in range(PHASE)):
-            for name, one in found.items():
+        for actual_totals in (totals([qumulo.window(rng, at * PHASE + i, probed)]) for i in range(PHASE)):
+            for name, total in actual_totals.items():
                 ios, us = sums.get(name, (0, 0))
-                sums[name] = ios + one.count, us + one.sum
+                sums[name] = ios + total.count, us + total.sum
         means = {name: us / ios for name, (ios, us) in sums.items()}
         slow = means.pop(VICTIM)
         assert 10 < slow - sum(means.values()) / len(means) < 15

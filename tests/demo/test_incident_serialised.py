@@ -67,6 +67,6 @@ def test_depths_are_what_littles_law_makes_of_rate_and_time(frames, request):
 
 
 def test_what_is_off_is_the_throttle_and_the_tags(sick, healthy):
-    off = {name: {one.id for one in row.off} for row in audit(sick[0].devices, {}) for name in [row.device]}
+    off = {name: {advice.id for advice in row.off} for row in audit(sick[0].devices, {}) for name in [row.device]}
     assert off[DATA] == {"depth-below-minimum", "tagged-queueing-off"}
-    assert not [one for row in audit(healthy[0].devices, {}) for one in row.off]
+    assert not [advice for row in audit(healthy[0].devices, {}) for advice in row.off]

@@ -72,8 +72,8 @@ def agree(name: str, frames: Iterable[Frame]) -> None:
                 continue
             stages = [s for s in INCIDENTS[name].origin.measured if s not in ("total", "requeue")]
             parts = [frame.histograms[series._replace(stage=stage)] for stage in stages]
-            assert {one.count for one in parts} == {total.count}
-            assert total.sum is None or sum(one.sum for one in parts) == total.sum
+            assert {part.count for part in parts} == {total.count}
+            assert total.sum is None or sum(part.sum for part in parts) == total.sum
             assert total.count == frame.seen[Flow(*series[:2])].count <= frame.kernel[Flow(*series[:2])].count
         for series, total in frame.traced.histograms.items():
             if series.stage != "total":
@@ -82,9 +82,9 @@ def agree(name: str, frames: Iterable[Frame]) -> None:
             parts = [series._replace(stage=stage) for stage in stages]
             assert sum(frame.traced.histograms[s].sum for s in parts if s in frame.traced.histograms) == total.sum
             assert sum(sum(frame.traced.by_total.get(s, {}).values()) for s in parts) == total.sum
-        for one in frame.outliers:
-            assert sum(one.stages_us.values()) + one.unaccounted_us == one.total_us
-            assert one.total_us > frame.thresholds_us[one.device]
+        for outlier in frame.outliers:
+            assert sum(outlier.stages_us.values()) + outlier.unaccounted_us == outlier.total_us
+            assert outlier.total_us > frame.thresholds_us[outlier.device]
         assert sum(frame[ABOVE].values()) == len(frame.outliers) + frame.health.suppressed
         for device, depths in frame.depths.items():
             begun = sum(frame.seen[flow].count for flow in frame.seen if flow.device == device)
@@ -129,6 +129,8 @@ def test_a_stage_that_its_scripts_do_not_measure_is_absent_with_its_reason(name,
 def test_incidents_of_linux_have_the_processes_that_their_scripts_count(name, comm):
     """With I/Os and bytes; only the scripts of tier A time them."""
     last = list(islice(INCIDENTS[name].frames(Random(1)), 3))[-1]
-    some = {one: done for one, done in last[ISSUERS].items() if one.is_process and one.pid}
-    assert {one.comm for one in some} == {comm}
-    assert all(done.count and done.bytes and bool(done.latency) == (name == "qumulo") for done in some.values())
+    issued_ios_by_issuer = {issuer: done for issuer, done in last[ISSUERS].items() if issuer.is_process and issuer.pid}
+    assert {issued_io.comm for issued_io in issued_ios_by_issuer} == {comm}
+    assert all(
+        done.count and done.bytes and bool(done.latency) == (name == "qumulo") for done in issued_ios_by_issuer.values()
+    )

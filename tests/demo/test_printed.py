@@ -47,15 +47,19 @@ class Printable:
     def __init__(self, host: HostFacts) -> None:
         always, *traced = host.scripts
         self.host, self.always = host, set(always.stages)
-        self.traced = {s for one in traced for spec in one.maps if spec.role == "histogram" for s in spec.stages}
-        self.by_total = {s for one in traced for spec in one.maps if spec.role == "by_total" for s in spec.stages}
-        self.paths = {path for one in traced for path in (*one.paths, *one.unfollowed)}
-        self.roles = {spec.role for one in traced for spec in one.maps}
+        self.traced = {
+            s for manifest in traced for spec in manifest.maps if spec.role == "histogram" for s in spec.stages
+        }
+        self.by_total = {
+            s for manifest in traced for spec in manifest.maps if spec.role == "by_total" for s in spec.stages
+        }
+        self.paths = {path for manifest in traced for path in (*manifest.paths, *manifest.unfollowed)}
+        self.roles = {spec.role for manifest in traced for spec in manifest.maps}
         self.fields = {
-            kind: {f for one in host.scripts if kind in one.records for f in one.records[kind].fields}
+            kind: {f for script in host.scripts if kind in script.records for f in script.records[kind].fields}
             for kind in ("slow", "resumed", "late", "waiting", "issue", "limit", "handler", "file")
         }
-        self.texts = {one.name: one.text for one in traced}
+        self.texts = {manifest.name: manifest.text for manifest in traced}
         self.follows = bool(self.fields["waiting"])
 
     def beyond(self, frame: Frame) -> Iterator[str]:
@@ -67,44 +71,46 @@ class Printable:
         yield from (f"by total {s}" for s in traced.by_total if s.stage not in by_total)
         for paths in (*traced.paths.values(), *traced.unfollowed.values()):
             yield from (f"path {path}" for path in paths if path not in self.paths)
-        for one in frame.outliers:
-            yield from self._of_outlier(one)
+        for outlier in frame.outliers:
+            yield from self._of_outlier(outlier)
         yield from self._of_tables(frame)
         yield from self._of_counters(frame)
 
-    def _of_outlier(self, one: Outlier) -> Iterator[str]:
+    def _of_outlier(self, outlier: Outlier) -> Iterator[str]:
         slow, late = self.fields["slow"], self.fields["late"]
-        known = {f"{stage}_us" for stage in one.stages_us} - {"resume_us"}
+        known = {f"{stage}_us" for stage in outlier.stages_us} - {"resume_us"}
         yield from (f"outlier {name}" for name in known - slow)
         values = {
-            "sector": one.sector, "bytes": one.bytes, "pid": one.pid, "cpu_issue": one.cpu_issue,
-            "cpu_complete": one.cpu_complete, "path": one.path or None,
+            "sector": outlier.sector, "bytes": outlier.bytes, "pid": outlier.pid, "cpu_issue": outlier.cpu_issue,
+            "cpu_complete": outlier.cpu_complete, "path": outlier.path or None,
         }  # fmt: skip
         yield from (f"outlier {name}" for name, value in values.items() if value is not None and name not in slow)
-        if one.flags and not slow & {"flags", "rwbs"}:
+        if outlier.flags and not slow & {"flags", "rwbs"}:
             yield "outlier flags"
-        if (one.outstanding_at_issue, one.overtaken_by) != (None, None) and not (self.follows and "overtaken" in slow):
+        if (outlier.outstanding_at_issue, outlier.overtaken_by) != (None, None) and not (
+            self.follows and "overtaken" in slow
+        ):
             yield "outlier overtaken"
-        if "resume" in one.stages_us and not self.fields["resumed"]:
+        if "resume" in outlier.stages_us and not self.fields["resumed"]:
             yield "outlier resume"
-        if one.waits and not (late and slow & {"thread"}):
+        if outlier.waits and not (late and slow & {"thread"}):
             yield "outlier waits"
-        if any(wait.instead for wait in one.waits) and "instead" not in late:
+        if any(wait.instead for wait in outlier.waits) and "instead" not in late:
             yield "outlier wait instead"
 
     def _of_tables(self, frame: Frame) -> Iterator[str]:
         has = {
             "handler_run": frame[HANDLERS],
-            "handler_before": [one for one in frame[HANDLERS].values() if one.before_us],
+            "handler_before": [handler_runs for handler_runs in frame[HANDLERS].values() if handler_runs.before_us],
             "softirq_delay": frame[SOFTIRQS],
             "wakeup": frame[WAKEUPS],
-            "wakeup_instead": [one for one in frame[WAKEUPS].values() if one.instead],
-            "wakeup_ran": [one for one in frame[WAKEUPS].values() if one.ran_us],
-            "depth_driver": [one for one in frame.depths.values() if one.source == PROBE],
-            "depth_issue": [one for one in frame.depths.values() if one.at_issue],
-            "depth_ios": [one for one in frame.depths.values() if one.latency],
+            "wakeup_instead": [wakeups for wakeups in frame[WAKEUPS].values() if wakeups.instead],
+            "wakeup_ran": [wakeups for wakeups in frame[WAKEUPS].values() if wakeups.ran_us],
+            "depth_driver": [depths for depths in frame.depths.values() if depths.source == PROBE],
+            "depth_issue": [depths for depths in frame.depths.values() if depths.at_issue],
+            "depth_ios": [depths for depths in frame.depths.values() if depths.latency],
             "depth_since": frame.in_flight,
-            "process": [one for one in frame[measurements.ISSUERS] if one.is_process],
+            "process": [issuer for issuer in frame[measurements.ISSUERS] if issuer.is_process],
             "behind": frame[measurements.BEHIND],
             "size_latency": frame[measurements.SIZES],
             "pattern": frame[measurements.PATTERNS],
@@ -115,7 +121,9 @@ class Printable:
             yield "issues"
         if frame.file_operations and not self.fields["file"]:
             yield "slow operations on files"
-        if "caller" not in self.fields["handler"] and any(one.caller >= 0 for one in frame[HANDLERS].values()):
+        if "caller" not in self.fields["handler"] and any(
+            handler_runs.caller >= 0 for handler_runs in frame[HANDLERS].values()
+        ):
             yield "handlers called by others"
 
     def _of_counters(self, frame: Frame) -> Iterator[str]:
@@ -126,12 +134,16 @@ class Printable:
             yield "counters of Linux"
         if not sun and frame.taskqs is not None:
             yield "task queues"
-        yield from (f"time of {f}" for f, one in frame.kernel.items() if sun and one.time_us is not None)
+        yield from (f"time of {f}" for f, completed in frame.kernel.items() if sun and completed.time_us is not None)
         ops = {"read", "write"} if sun else {"read", "write", "discard", *(["flush"] if release >= (5, 5) else [])}
         yield from (f"kernel {f}" for f in frame.kernel if f.op not in ops)
         if not sun and release < (6, 10):
-            yield from (f"queued of {n}" for n, one in frame.outstanding.items() if one.queued is not None)
-            yield from (f"queued of {n}" for n, one in frame.depths.items() if one.source == SYSFS and one.queued)
+            yield from (
+                f"queued of {n}" for n, outstanding in frame.outstanding.items() if outstanding.queued is not None
+            )
+            yield from (
+                f"queued of {n}" for n, depths in frame.depths.items() if depths.source == SYSFS and depths.queued
+            )
         for device in frame.devices:
             yield from (f"{device.name} {field}" for field in ("controller",) if sun and device.controller)
             for limit in device.limits:
@@ -143,7 +155,7 @@ class Printable:
 
 def of_settings(host: HostFacts) -> Iterator[str]:
     """Yield the settings that no reader of this platform returns."""
-    drivers = {name for one in host.devices for name in settings._variants(one.driver)}
+    drivers = {name for device in host.devices for name in settings._variants(device.driver)}
     for section, values in host.origin.settings.items():
         kind, _, name = section.partition(" ")
         known = {
@@ -212,7 +224,7 @@ PLANTED = {
 
 
 def _with_limit(frame):
-    device = next(one for one in frame.devices if one.name == "sd1")
+    device = next(device for device in frame.devices if device.name == "sd1")
     return replace(device, limits=(device.limits[0]._replace(name="m_notag"),))
 
 

@@ -69,12 +69,12 @@ def printed(comparison):
 
 def families(pairs, devices=24, made_by=load, **given):
     """Number of comparisons of equal loads with a reported change."""
-    found = 0
+    families = 0
     for seed in range(pairs):
         rng = Random(seed)
         a, b = (made_by(rng, devices=devices, **given) for _ in range(2))
-        found += any(one.changed for one in compare(a, b).changes)
-    return found
+        families += any(change.changed for change in compare(a, b).changes)
+    return families
 
 
 def test_equal_loads_that_wander_and_burst_are_rarely_separated():
@@ -130,8 +130,8 @@ def test_what_wanders_within_the_captures_gets_no_verdict():
 
 
 def joined(parts):
-    for one in parts[1:]:
-        parts[0].units += one.units
+    for part in parts[1:]:
+        parts[0].units += part.units
     return parts[0]
 
 
@@ -160,15 +160,15 @@ def test_what_lies_before_a_mark_has_the_settings_that_it_reported(tmp_path):
     with closing(Writer.create(path, origin)) as writer:
         for seq in range(100):
             mark = {60: Mark("A ends", 0, 0.0, {}), 90: Mark("B ends", 0, 0.0, {"device sda": {"scheduler": "bfq"}})}
-            here = frame(seq, histograms={Series("sda", "read", "total"): Histogram.of({40: 10})})
+            given_frame = frame(seq, histograms={Series("sda", "read", "total"): Histogram.of({40: 10})})
             put = mark.get(seq)
-            marks = () if put is None else (replace(put, mono_us=here.mono_us - 500_000),)
-            writer.append(replace(here, marks=marks))
+            marks = () if put is None else (replace(put, mono_us=given_frame.mono_us - 500_000),)
+            writer.append(replace(given_frame, marks=marks))
     a, b = read(f"{path}@20s..A"), read(f"{path}@..B")
     assert (a.windows, b.windows) == (20, 29)
     assert read(f"{path}@..A ends").windows == 60
     assert read(f"{path}@A").windows == 29
-    assert [(one.a, one.b) for one in differing(a, b)] == [("none", "bfq")]
+    assert [(difference.a, difference.b) for difference in differing(a, b)] == [("none", "bfq")]
     with pytest.raises(UsageError, match=r"no mark 'C'; its marks: 'A ends', 'B ends'"):
         read(f"{path}@C")
 
@@ -185,10 +185,16 @@ def moved(where, shares, **ratios):
     ratios = {"p50": (1.1, 0.9, 1.2)} | ratios
     none, some = PartChange(0), PartChange(1 if shares[1] > shares[0] else -1, 0.001, 8, *shares)
     shifts = [Shift(name, 100, 240, ratio, (low, high)) for name, (ratio, low, high) in ratios.items()]
-    one = Histogram.of({40: 100}, 4_000, 40)
+    histogram = Histogram.of({40: 100}, 4_000, 40)
     body, tail = (some, none) if where == "body" else (none, some)
     return SeriesChange(
-        Series("sda", "read", "hba"), one, one, (*shifts, Shift("max", 300, 400)), body, tail, Detectable(1.1, 1.2)
+        Series("sda", "read", "hba"),
+        histogram,
+        histogram,
+        (*shifts, Shift("max", 300, 400)),
+        body,
+        tail,
+        Detectable(1.1, 1.2),
     )
 
 
@@ -204,7 +210,7 @@ def test_a_quantile_whose_interval_does_not_exclude_1_is_no_evidence():
 
 def test_tails_come_before_bodies_in_the_list_and_in_the_sentence():
     body, tail = moved("body", (0.1, 0.9), p50=(9, 8, 10)), moved("tail", (0.01, 0.02), p99=(1.5, 1.3, 1.8))
-    assert [one.where for one in _worst([_change(each, TESTED) for each in (body, tail, body)])] == [
+    assert [change.where for change in _worst([_change(each, TESTED) for each in (body, tail, body)])] == [
         "tail",
         "body",
         "body",
@@ -237,7 +243,7 @@ def test_one_sick_device_of_many_is_the_only_one():
     sick = load(rng, windows=60, phi=0.5, factor=2.0)
     for unit, other in zip(b.units, sick.units, strict=True):
         unit.counts |= other.counts
-    assert [one.series.device for one in compare(a, b).changes if one.changed] == ["sd0"]
+    assert [change.series.device for change in compare(a, b).changes if change.changed] == ["sd0"]
 
 
 def test_too_few_ios_are_not_no_difference():
@@ -274,26 +280,26 @@ def test_quantiles_lie_between_the_edges_and_ratios_hold_them():
     survival = Survival(Histogram.record(range(100, 200)))
     assert survival.latency(0.5) == pytest.approx(150, rel=0.05)
     assert survival.above(survival.latency(0.2)) == pytest.approx(0.2, abs=0.001)
-    found = ratio(QuantileInterval(100, 90, 110), QuantileInterval(200, 190, 220))
-    assert found.value == pytest.approx(2.0)
-    assert found.low < 2 < found.high
+    actual_ratio = ratio(QuantileInterval(100, 90, 110), QuantileInterval(200, 190, 220))
+    assert actual_ratio.value == pytest.approx(2.0)
+    assert actual_ratio.low < 2 < actual_ratio.high
     assert student(7) == pytest.approx(2.365, abs=0.01)
     assert student(23) == pytest.approx(2.069, abs=0.005)
 
 
 def test_long_captures_are_kept_in_a_bounded_number_of_units():
-    made = period_of("A", BOX, (DISK,), [frame(i) for i in range(1000)])
-    assert MAX_UNITS // 2 <= len(made.units) <= MAX_UNITS
-    assert made.windows == 1000
-    assert made.us == 1000 * 1_000_000
-    assert made.total(Series("sda", "read", "total"), 3).count == 100_000
+    capture_span = period_of("A", BOX, (DISK,), [frame(i) for i in range(1000)])
+    assert MAX_UNITS // 2 <= len(capture_span.units) <= MAX_UNITS
+    assert capture_span.windows == 1000
+    assert capture_span.us == 1000 * 1_000_000
+    assert capture_span.total(Series("sda", "read", "total"), 3).count == 100_000
 
 
 def test_a_coarser_histogram_later_makes_all_of_its_series_coarse():
     frames = [frame(0), frame(1, histograms={Series("sda", "read", "total"): Histogram.of({7: 5}, bits=0)})]
-    made = period_of("A", BOX, (DISK,), frames)
-    whole = made.total(Series("sda", "read", "total"), 3)
-    assert (whole.bits, whole.count) == (0, 105)
+    capture_span = period_of("A", BOX, (DISK,), frames)
+    histogram = capture_span.total(Series("sda", "read", "total"), 3)
+    assert (histogram.bits, histogram.count) == (0, 105)
 
 
 # The two runs of a disk with disksort on and off, DTrace quantize() in ms (tables of a published measurement).
@@ -303,9 +309,11 @@ OFF = {0: 30, 1: 21, 2: 30, 16: 50, 32: 3, 64: 384, 128: 505, 256: 531169, 512: 
 
 def one_window(table, name):
     counts = {bucket_index(ms * 1024, 0): n for ms, n in table.items()}
-    whole = Histogram.of(counts, bits=0)
+    histogram = Histogram.of(counts, bits=0)
     flow = Flow("ssd0", "other")
-    only = Frame(0, 1e9, 600_000_000, 600_000_000, {Series(*flow, "total"): whole}, {flow: Completed(whole.count, 0)})
+    only = Frame(
+        0, 1e9, 600_000_000, 600_000_000, {Series(*flow, "total"): histogram}, {flow: Completed(histogram.count, 0)}
+    )
     return period_of(name, ORIGIN, (), [only])
 
 
@@ -325,8 +333,8 @@ def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
 
 def write(path, frames, origin=BOX):
     writer = Writer.create(path, origin, devices=(DISK,))
-    for one in frames:
-        writer.append(one)
+    for current_frame in frames:
+        writer.append(current_frame)
     writer.close("asked")
     return path
 
@@ -365,12 +373,12 @@ def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, caps
     assert main(["diff", *files]) == 0
     text = capsys.readouterr().out
     assert text.count("captures are too few to be sure") == len(
-        {one.p for one in sweep_of([read(f) for f in files]).tables[0].trends}
+        {trend.p for trend in sweep_of([read(f) for f in files]).tables[0].trends}
     )
     assert "by module vmd max_vec" in text
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["2", "4", "8"]
     assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(text.split())
-    assert sweep_of([read(one) for one in files]).tables[0].trends[0].p == pytest.approx(1 / 3)
+    assert sweep_of([read(file) for file in files]).tables[0].trends[0].p == pytest.approx(1 / 3)
 
 
 def test_loads_and_starting_points_that_differ_are_reported_first():
@@ -389,9 +397,9 @@ def test_rates_of_an_assumed_length_are_left_out():
     a, b = load(rng, windows=1), load(rng, windows=1, ios=2400.0)
     why = "1 of 1 window is taken as 1 s long, because the text doesn't have the length"
     imported = replace(ORIGIN, extra={"imported": {"assumed_length": why}})
-    for one in (a, b):
-        one.origin = imported
-        one.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = 30
+    for capture_span in (a, b):
+        capture_span.origin = imported
+        capture_span.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = 30
     made, swept = printed(compare(a, b)), sweep_of([a, b])
     text = " ".join(rendered(compare(a, b)).split())
     assert "I/Os of 131 ms or more: 30 -> 30; the longest completed I/O: " in text
@@ -400,8 +408,8 @@ def test_rates_of_an_assumed_length_are_left_out():
     assert [word for word in ("IOPS", "per day", "the loads differ") if word in text] == []
     assert "1 s in 1 window" not in text
     assert (made["loads_differ"], len(made["warnings"])) == ([], 2)
-    assert [(one["measured_s"], one["load"]["iops"]) for one in made["captures"]] == [(None, None)] * 2
-    assert [(one["per_day"], one["iops"]) for one in made["users"]] == [(None, None)] * 2
+    assert [(capture["measured_s"], capture["load"]["iops"]) for capture in made["captures"]] == [(None, None)] * 2
+    assert [(user["per_day"], user["iops"]) for user in made["users"]] == [(None, None)] * 2
     rates = [[row.values[name] for name in ("MB/s", "IOPS", "slow/day")] for row in swept.tables[0].rows]
     assert rates == [[None] * 3] * 2
     assert render(sweep_report(swept)).count("rates are left out") == 2
@@ -433,17 +441,17 @@ def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
     assert text.index("the loads differ") < text.index("all of it is")
     assert "hba" not in text
     reported = printed(compare(slow_softirq[sick], slow_softirq[1 - sick]))
-    change = next(one for one in reported["changes"] if one["op"] == "write" and one["stage"] == "total")
+    change = next(change for change in reported["changes"] if change["op"] == "write" and change["stage"] == "total")
     assert change["cause"]["stage"] == "softirq"
     assert change["cause"]["share"] > 0.99
-    hba = next(one for one in reported["changes"] if one["op"] == "write" and one["stage"] == "hba")
+    hba = next(change for change in reported["changes"] if change["op"] == "write" and change["stage"] == "hba")
     assert (hba["of"], hba["includes"]) == ("traced", [])
     assert all(70 < side["a"] < 130 for side in (hba["shift_us"]["p50"],))
 
 
 def without_tracing(name):
     """Return the incident as tier A counts it: totals begin before the issue, so that hba is a series of its own."""
-    frames = (replace(one, traced=Traced()) for one in first_windows(name))
+    frames = (replace(first_window, traced=Traced()) for first_window in first_windows(name))
     return period_of(name, replace(INCIDENTS[name].origin, latency_from="queued"), (), frames)
 
 
@@ -452,8 +460,8 @@ def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
     text = " ".join(rendered(comparison).split())
     assert "nvme0n1 write issue to completion: all of it is faster" in text
     assert "hba" not in text
-    stages = [one for one in printed(comparison)["changes"] if one["stage"] == "hba"]
-    assert {(one["of"], *one["includes"]) for one in stages} == {("all", "irq", "softirq", "completion")}
+    stages = [change for change in printed(comparison)["changes"] if change["stage"] == "hba"]
+    assert {(stage["of"], *stage["includes"]) for stage in stages} == {("all", "irq", "softirq", "completion")}
 
 
 @pytest.mark.parametrize(("sick", "says"), [(True, True), (False, False)])
@@ -480,13 +488,13 @@ TOTAL, QUEUE = Series("sda", "write", "total"), Series("sda", "write", "queue")
 def waits(slow, number, above=None):
     """1,000 I/Os of 1 ms, and some that waited ten minutes in the queue; `above`: number above a threshold."""
     times = [QUICK_US] * 1000 + [SLOW_US] * slow
-    whole = Histogram.record(times)
+    histogram = Histogram.record(times)
     by = {bucket_index(QUICK_US): 1000 * QUICK_US} | ({bucket_index(SLOW_US): slow * SLOW_US} if slow else {})
     reported = {}
     if above is not None:
         reported = {"tables": {ABOVE: {Flow("sda", "write"): slow}}, "thresholds_us": {"sda": above}}
-    traced = Traced({TOTAL: whole, QUEUE: whole}, {QUEUE: by}, one_in=1)
-    return frame(number, histograms={TOTAL: whole}, traced=traced, **reported)
+    traced = Traced({TOTAL: histogram, QUEUE: histogram}, {QUEUE: by}, one_in=1)
+    return frame(number, histograms={TOTAL: histogram}, traced=traced, **reported)
 
 
 def of_waits(name, slow, above=None, devices=(DISK,)):
@@ -509,7 +517,7 @@ def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip,
     assert most in text
     assert "100% of their time is queue" in text
     assert text.index(most) < text.index("no other difference found: sda write")
-    (total,) = [one for one in printed(comparison)["changes"] if one["stage"] == "total"]
+    (total,) = [change for change in printed(comparison)["changes"] if change["stage"] == "total"]
     assert total["extreme"]["count"] == ([0, 40] if flip else [40, 0])
     assert printed(comparison)["lead"][0] in text
 
@@ -521,21 +529,25 @@ def test_the_stage_of_long_i_os_is_named_by_what_it_includes():
         frames = [waits(slow * (i == 20), i) for i in range(30)]
         hba = Series("sda", "write", "hba")
         traced = [
-            replace(one.traced, histograms={TOTAL: one.traced.histograms[TOTAL], hba: one.traced.histograms[TOTAL]},
-                    by_total={hba: one.traced.by_total[QUEUE]}, includes={"hba": held})
-            for one in frames
-        ]  # fmt: skip
-        made = [replace(one, traced=each) for one, each in zip(frames, traced, strict=True)]
+            replace(
+                frame.traced,
+                histograms={TOTAL: frame.traced.histograms[TOTAL], hba: frame.traced.histograms[TOTAL]},
+                by_total={hba: frame.traced.by_total[QUEUE]},
+                includes={"hba": held},
+            )
+            for frame in frames
+        ]
+        made = [replace(frame, traced=each) for frame, each in zip(frames, traced, strict=True)]
         sides.append(period_of("A", BOX, (DISK,), made))
     comparison = compare(*sides)
     assert "100% of their time is issue to completion" in " ".join(rendered(comparison).split())
-    (total,) = [one for one in printed(comparison)["changes"] if one["stage"] == "total"]
+    (total,) = [change for change in printed(comparison)["changes"] if change["stage"] == "total"]
     assert total["extreme"]["includes"] == {"hba": list(held)}
 
 
 @pytest.mark.parametrize("slow", [0, 4])
 def test_four_long_i_os_are_no_extreme(slow):
-    assert all(one.extreme is None for one in compare(of_waits("A", slow), of_waits("B", 0)).changes)
+    assert all(change.extreme is None for change in compare(of_waits("A", slow), of_waits("B", 0)).changes)
 
 
 def test_devices_of_one_side_alone_are_named():
@@ -559,24 +571,24 @@ def who(ios, syncs_us=(), process=0):
     if process:
         issuers[Issuer("sda", "read", "/web", pid=7, comm="x")] = IssuedIO(process, 0)
     files = {FileSeries("sda", "fsync", "/data", "ext4", "device"): Histogram.record(syncs_us)} if syncs_us else {}
-    made = (
+    frames = (
         replace(frame(at), tables={**frame(at).tables, measurements.ISSUERS: issuers, measurements.FILES: files})
         for at in range(10)
     )
-    return period_of("x", BOX, (), made)
+    return period_of("x", BOX, (), frames)
 
 
 def test_cgroups_and_operations_on_files_that_differ_are_described():
     a = who({"/web": 100, "/backup": 0, "/rare": 1}, [1_000] * 20)
     b = who({"/web": 110, "/backup": 400, "/rare": 5}, [3_000] * 20, process=500)
-    found = compare(a, b)
-    text = rendered(found)
+    comparison = compare(a, b)
+    text = rendered(comparison)
     assert "cgroups that issue twice as many I/Os on one side:" in text
     assert "  /backup: 0 -> 400 IOPS" in text
     assert "/web" not in text
     assert "/rare" not in text, "it is no twentieth of all"
     assert "  fsync /data: 1 ms -> 3 ms on average" in text
-    reported = printed(found)
+    reported = printed(comparison)
     assert reported["cgroups_differ"] == [{"cgroup": "/backup", "iops": [0, 400]}]
     assert reported["files_differ"] == [{"operation": "fsync /data", "mean_us": [1000, 3000]}]
 
@@ -625,7 +637,7 @@ def test_a_process_that_issues_as_many_ios_beside_a_new_one_does_not_differ():
         issuers = {
             Issuer("sda", "read", "/", pid=at, comm=name): IssuedIO(n, 0) for at, (name, n) in enumerate(each.items())
         }
-        made = (
+        frames = (
             replace(
                 frame(at, seen=done, kernel=done),
                 tables={
@@ -635,19 +647,19 @@ def test_a_process_that_issues_as_many_ios_beside_a_new_one_does_not_differ():
             )
             for at in range(10)
         )
-        spans.append(period_of("x", BOX, (), made))
+        spans.append(period_of("x", BOX, (), frames))
     assert [one["comm"] for one in printed(compare(*spans))["processes_differ"]] == ["new"]
 
 
 def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
     issuers = {Issuer("zram0", "read", "/", pid=1, comm="dd"): IssuedIO(200, 0, Histogram.record([0] * 200))}
-    one = period_of(
+    capture_span = period_of(
         "x",
         BOX,
         (),
         (replace(frame(at), tables={**frame(at).tables, measurements.ISSUERS: issuers}) for at in range(10)),
     )
-    assert printed(compare(one, one))["processes_differ"] == []
+    assert printed(compare(capture_span, capture_span))["processes_differ"] == []
 
 
 def test_operations_that_all_took_less_than_a_microsecond_do_not_differ():
@@ -668,11 +680,11 @@ def kinds(small, sequential, every=200):
         SizeClass("sda", "read", 0): IssuedIO(every - small, 0),
     }
     patterns = {Flow("sda", "write"): Pattern(every, sequential)}
-    made = (
+    frames = (
         replace(frame(at), tables={**frame(at).tables, measurements.SIZES: sizes, measurements.PATTERNS: patterns})
         for at in range(10)
     )
-    return period_of("x", BOX, (), made)
+    return period_of("x", BOX, (), frames)
 
 
 def test_small_and_sequential_ios_whose_share_differs_are_described():
@@ -709,10 +721,10 @@ def frames_in_flight(number, followed):
     """Frames with 100 reads of 1 ms each, and with I/Os in flight that never complete; in the first 8 s."""
     reads = {Flow("sda", "read"): Completed(100, 0)}
     for seq in range(8):
-        here = frame(seq, seen=reads, kernel=reads, outstanding={"sda": Outstanding(number, 0)})
+        given_frame = frame(seq, seen=reads, kernel=reads, outstanding={"sda": Outstanding(number, 0)})
         listed = InFlightList((InFlight("sda", "read", 1_000),) * number, {5: number}) if followed else None
         timed = {Series("sda", "read", "total"): Histogram.record([1_000] * 100)}
-        yield replace(here, histograms=timed, in_flight=listed)
+        yield replace(given_frame, histograms=timed, in_flight=listed)
 
 
 def test_a_side_with_stuck_ios_does_not_look_better():
@@ -752,14 +764,15 @@ def test_ios_of_a_volume_are_not_counted_again_beside_those_of_its_disk(disk_is_
         {Flow("sda", "read"): Completed(100, 0, 0)} if disk_is_measured else {}
     )
     timed = {
-        Series(flow.device, "read", "total"): Histogram.record([200_000] * one.count) for flow, one in done.items()
+        Series(flow.device, "read", "total"): Histogram.record([200_000] * completed.count)
+        for flow, completed in done.items()
     }
-    made = [replace(frame(at), histograms=timed, seen=done, kernel=done, devices=(volume, DISK)) for at in range(2)]
-    span = period_of("x", BOX, (), made)
+    frames = [replace(frame(at), histograms=timed, seen=done, kernel=done, devices=(volume, DISK)) for at in range(2)]
+    span = period_of("x", BOX, (), frames)
     (view,) = user_views((span,))
     assert (view.above, view.iops) == (2 * iops, iops)
-    whole, *each = sweep_of([span]).tables
-    assert (whole.rows[0].values["IOPS"], whole.above_us) == (iops, view.above_us)
+    sweep_table, *each = sweep_of([span]).tables
+    assert (sweep_table.rows[0].values["IOPS"], sweep_table.above_us) == (iops, view.above_us)
     assert _latency(span, "").count == 2 * iops
     assert [table.rows[0].values["IOPS"] for table in each] == ([50, 100] if disk_is_measured else [50])
 
@@ -785,10 +798,10 @@ def test_of_an_imported_text_ios_of_volumes_and_partitions_are_not_counted_again
 
 def test_without_a_common_threshold_slow_ios_are_those_of_buckets_above_100_ms():
     sick, healthy = without_tracing("e810"), without_tracing("e810-healthy")
-    for device in {one.device for one in sick.series()}:
+    for device in {series.device for series in sick.series()}:
         sick._thresholds[device] = {1_000}
-    assert {one.above_us for one in user_views((sick, healthy))} == {131_072}
-    assert [one.above for one in user_views((sick, healthy))] == [0, 0]
+    assert {user_view.above_us for user_view in user_views((sick, healthy))} == {131_072}
+    assert [user_view.above for user_view in user_views((sick, healthy))] == [0, 0]
 
 
 def test_failed_ios_are_compared_where_they_were_counted():
@@ -846,10 +859,10 @@ def test_the_findings_of_a_side_are_those_of_its_report(name):
 
 
 def test_missing_windows_are_the_gaps_that_the_report_finds(tmp_path):
-    path = write(tmp_path / "holes.gz", [one for one in frames_of(1, length=200) if one.seq not in (30, 31, 170)])
-    made, gaps = read(str(path)), reading.summarise(open_recording(path)).gaps
-    assert (made.windows, made.gaps, len(gaps)) == (197, 2, 2)
-    assert "A is incomplete: 2 gaps" in rendered(compare(made, run(2)))
+    path = write(tmp_path / "holes.gz", [frame for frame in frames_of(1, length=200) if frame.seq not in (30, 31, 170)])
+    capture_span, gaps = read(str(path)), reading.summarise(open_recording(path)).gaps
+    assert (capture_span.windows, capture_span.gaps, len(gaps)) == (197, 2, 2)
+    assert "A is incomplete: 2 gaps" in rendered(compare(capture_span, run(2)))
 
 
 def frames_of(number, length=30, us=100, dt_us=1_000_000):
@@ -872,9 +885,9 @@ def test_runs_of_one_side_have_the_sums_of_their_captures():
     runs = [run(1), run(2, length=45), run(3)]
     side = of_runs(runs)
     series = Series(DISK.name, "read", "total")
-    each = [one.total(series, 3) for one in runs]
-    assert side.total(series, 3).count == sum(one.count for one in each) == 105 * 101
-    assert side.total(series, 3).max == max(one.max for one in each) == 5_000
+    each = [capture_span.total(series, 3) for capture_span in runs]
+    assert side.total(series, 3).count == sum(histogram.count for histogram in each) == 105 * 101
+    assert side.total(series, 3).max == max(histogram.max for histogram in each) == 5_000
     assert (side.us, side.windows, side.above[Flow(DISK.name, "read")]) == (105_000_000, 105, 105)
     assert user_views((side,))[0].per_day == pytest.approx(86_400)
     assert of_runs(runs[:1]) is runs[0]
@@ -930,7 +943,7 @@ def test_the_command_joins_the_runs_of_each_side(tmp_path, capsys):
     files = [str(write(tmp_path / f"{number}.gz", frames_of(number))) for number in range(4)]
     assert main(["diff", "--a", *files[:2], "--b", *files[2:], "--json"]) == 0
     reported = json.loads(capsys.readouterr().out)
-    assert [one["windows"] for one in reported["captures"]] == [60, 60]
+    assert [capture["windows"] for capture in reported["captures"]] == [60, 60]
     for wrong in (["--a", *files], ["--a", *files[:2], "--b", files[2], "--sweep", "x"], files[:1]):
         assert main(["diff", *wrong]) == 2
         assert capsys.readouterr().err
@@ -968,8 +981,8 @@ def test_a_sweep_of_an_unknown_setting_names_those_like_it(tmp_path, capsys):
     assert "0 has no setting 'depht'; it has 'depth'" in capsys.readouterr().err
     assert main(["diff", "--sweep", "max_vec", *files]) == 2
     assert "0 has no setting 'max_vec': latmon report names them" in capsys.readouterr().err
-    several = replace(BOX, settings={"device sda": {"depth": "1"}, "device sdb": {"depth": "2"}})
-    files.append(str(write(tmp_path / "several.gz", frames_of(9), several)))
+    origin = replace(BOX, settings={"device sda": {"depth": "1"}, "device sdb": {"depth": "2"}})
+    files.append(str(write(tmp_path / "several.gz", frames_of(9), origin)))
     assert main(["diff", "--sweep", "depth", *files]) == 2
     assert "several has several values of 'depth': choose one of 'device sda depth', 'd" in capsys.readouterr().err
 
@@ -1048,7 +1061,9 @@ def test_units_with_many_buckets_are_merged_and_no_unit_has_more_than_the_bound(
     monkeypatch.setattr(blocks, "MAX_IN_UNIT", 150)
     spread = Histogram.of(dict.fromkeys(range(100), 1))
     latencies = {Series(f"d{number}", "read", "total"): spread for number in range(4)}
-    made = period_of("a", ORIGIN, (), [Frame(n, float(n), n * 1_000_000, 1_000_000, latencies) for n in range(1, 200)])
-    assert sum(unit.buckets for unit in made.units) <= 13 * 200
-    assert len(made.units) >= neighbours.LEAST
-    assert made.left_out
+    capture_span = period_of(
+        "a", ORIGIN, (), [Frame(n, float(n), n * 1_000_000, 1_000_000, latencies) for n in range(1, 200)]
+    )
+    assert sum(unit.buckets for unit in capture_span.units) <= 13 * 200
+    assert len(capture_span.units) >= neighbours.LEAST
+    assert capture_span.left_out

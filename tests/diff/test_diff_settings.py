@@ -27,10 +27,10 @@ def recorded(path, *marks):
     writer = Writer.create(path, replace(ORIGIN, settings=BEFORE))
     by_seq = {4 * (at + 1): mark for at, mark in enumerate(marks)}
     for seq in range(4 * len(marks) + 8):
-        one = frame(seq)
+        given_frame = frame(seq)
         mark = by_seq.get(seq)
-        here = () if mark is None else (replace(mark, mono_us=one.mono_us - 1, wall=one.wall),)
-        writer.append(replace(one, marks=here))
+        here = () if mark is None else (replace(mark, mono_us=given_frame.mono_us - 1, wall=given_frame.wall),)
+        writer.append(replace(given_frame, marks=here))
     writer.close()
     return path
 
@@ -38,20 +38,22 @@ def recorded(path, *marks):
 def test_what_was_set_back_is_as_before(tmp_path):
     path = recorded(tmp_path / "r", Mark("none", changed=NONE), Mark("back", changed={}))
     none, back = read(f"{path}@none"), read(f"{path}@back")
-    assert [(one.name, one.a, one.b) for one in differing(none, back)] == [("scheduler", "none", "mq-deadline")]
+    assert [(difference.name, difference.a, difference.b) for difference in differing(none, back)] == [
+        ("scheduler", "none", "mq-deadline")
+    ]
 
 
 def test_a_mark_without_settings_reports_no_change(tmp_path):
     path = recorded(tmp_path / "r", Mark("none", changed=NONE), Mark("later"))
-    assert [one.changed for one in open_recording(path) if isinstance(one, Mark)] == [NONE, None]
+    assert [mark.changed for mark in open_recording(path) if isinstance(mark, Mark)] == [NONE, None]
     assert differing(read(f"{path}@none"), read(f"{path}@later")) == ()
 
 
 def test_a_line_of_the_kernels_log_ends_no_span(tmp_path):
     line = Mark("XFS (sda1): metadata I/O error", device="sda")
-    whole = read(f"{recorded(tmp_path / 'plain', Mark('none', changed=NONE), Mark('back'))}@none")
+    capture_span = read(f"{recorded(tmp_path / 'plain', Mark('none', changed=NONE), Mark('back'))}@none")
     path = recorded(tmp_path / "with line", Mark("none", changed=NONE), line)
-    assert read(f"{path}@none").windows > whole.windows
+    assert read(f"{path}@none").windows > capture_span.windows
     with pytest.raises(UsageError, match="has no mark 'XFS"):
         read(f"{path}@XFS")
 
@@ -66,7 +68,7 @@ def test_a_device_of_one_side_alone_has_no_settings_that_differ():
     a = period_of("a", replace(ORIGIN, settings=BEFORE | {"kernel": {"hz": "250"}}), (), [frame(0)])
     more = {"device sdz": {"scheduler": "none", "nr_requests": "64"}, "kernel": {"hz": "1000"}}
     b = period_of("b", replace(ORIGIN, settings=BEFORE | more), (), [frame(0)])
-    assert [(one.section, one.name) for one in differing(a, b)] == [("kernel", "hz")]
+    assert [(difference.section, difference.name) for difference in differing(a, b)] == [("kernel", "hz")]
 
 
 def test_the_text_has_the_first_settings_and_counts_the_rest():

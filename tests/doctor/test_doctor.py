@@ -87,8 +87,8 @@ def test_a_tool_of_today(host):
 def test_no_tool_names_the_command_of_this_distribution(host, release, remedy):
     host.write("etc/os-release", release)
     host.as_user()
-    found = doctor_checks.bpftrace(host.place)
-    assert (found.status, found.remedy) == (Status.MISSING, remedy)
+    bpftrace = doctor_checks.bpftrace(host.place)
+    assert (bpftrace.status, bpftrace.remedy) == (Status.MISSING, remedy)
 
 
 def test_root_needs_no_sudo(host):
@@ -98,10 +98,10 @@ def test_root_needs_no_sudo(host):
 
 def test_a_tool_that_does_not_run_says_what_it_reported(host):
     host.tool("error while loading shared libraries: \x1b[31mlibbcc.so\n", 127)
-    found = doctor_checks.bpftrace(host.place)
-    assert found.status is Status.MISSING
-    assert "libbcc" in found.what
-    assert found.what.isprintable()
+    bpftrace = doctor_checks.bpftrace(host.place)
+    assert bpftrace.status is Status.MISSING
+    assert "libbcc" in bpftrace.what
+    assert bpftrace.what.isprintable()
 
 
 def test_an_old_tool_is_degraded(host):
@@ -111,9 +111,9 @@ def test_an_old_tool_is_degraded(host):
 
 def test_a_named_tool_that_is_missing_is_not_installed_but_named_again(host):
     place = replace(host.place, environ={"LATMON_BPFTRACE": "./bpftrace"})
-    found = doctor_checks.bpftrace(place)
-    assert "absolute path" in found.what
-    assert "LATMON_BPFTRACE" in found.remedy
+    bpftrace = doctor_checks.bpftrace(place)
+    assert "absolute path" in bpftrace.what
+    assert "LATMON_BPFTRACE" in bpftrace.remedy
 
 
 def test_a_dtrace_that_runs(host):
@@ -135,11 +135,11 @@ def test_a_dtrace_that_runs(host):
 )
 def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, text, words, remedy):
     host.dtrace(Output(1, text))
-    made = doctor_checks.dtrace_tool(host.place)
-    assert made.status is Status.DEGRADED
-    assert words in made.what
-    assert "major_names" not in made.what
-    assert remedy in made.remedy
+    dtrace_tool = doctor_checks.dtrace_tool(host.place)
+    assert dtrace_tool.status is Status.DEGRADED
+    assert words in dtrace_tool.what
+    assert "major_names" not in dtrace_tool.what
+    assert remedy in dtrace_tool.remedy
 
 
 def test_a_dtrace_that_needs_root_points_to_the_privilege(host):
@@ -156,9 +156,9 @@ def test_that_debugfs_is_mounted_for_dtrace_alone_is_reported(host):
 
 def test_a_dtrace_that_hangs_is_not_ok(host):
     host.dtrace(Output(124, ""))
-    made = doctor_checks.dtrace_tool(host.place)
-    assert "30 s" in made.what
-    assert made.remedy
+    dtrace_tool = doctor_checks.dtrace_tool(host.place)
+    assert "30 s" in dtrace_tool.what
+    assert dtrace_tool.remedy
 
 
 def test_a_dtrace_that_was_named_is_named_again(host):
@@ -176,10 +176,10 @@ def test_debian_has_its_dtrace_in_sid(host):
 @pytest.mark.parametrize(("letter", "status"), [("A", Status.OK), ("", Status.DEGRADED)])
 def test_what_a_named_dtrace_would_measure_with_stands_beside_bpftrace(host, letter, status):
     load, _ = asked({"dtrace": letter})
-    found = ProbeReport("A", "fine")
-    assert command.beside(host.place, found, load) == ()
+    probe_report = ProbeReport("A", "fine")
+    assert command.beside(host.place, probe_report, load) == ()
     named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/opt/dtrace"})
-    (made,) = command.beside(named, found, load)
+    (made,) = command.beside(named, probe_report, load)
     assert made.status is status
     assert command.beside(named, ProbeReport("", "none"), load) == ()
 
@@ -189,9 +189,9 @@ def test_what_a_named_dtrace_would_measure_with_stands_beside_bpftrace(host, let
     [("linux", "install dtrace with"), ("sunos5", "part of the system"), ("freebsd14", "kldload dtraceall")],
 )
 def test_no_dtrace(host, system, remedy):
-    made = doctor_checks.dtrace_tool(replace(host.place, platform=system))
-    assert made.status is Status.MISSING
-    assert remedy in made.remedy
+    dtrace_tool = doctor_checks.dtrace_tool(replace(host.place, platform=system))
+    assert dtrace_tool.status is Status.MISSING
+    assert remedy in dtrace_tool.remedy
 
 
 def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
@@ -225,10 +225,10 @@ def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
 def test_the_privileges_of_solaris(host, answer, status, words):
     host.as_user()
     host.answers["ppriv $$"] = answer
-    made = doctor_checks.dtrace_privilege(replace(host.place, platform="sunos5"))
-    assert made.status is status
-    assert words in made.what
-    assert ("defaultpriv=basic,dtrace_kernel" in made.remedy) is (status is not Status.OK)
+    dtrace_privilege = doctor_checks.dtrace_privilege(replace(host.place, platform="sunos5"))
+    assert dtrace_privilege.status is status
+    assert words in dtrace_privilege.what
+    assert ("defaultpriv=basic,dtrace_kernel" in dtrace_privilege.remedy) is (status is not Status.OK)
 
 
 def test_freebsd_wants_root_or_sudo(host):
@@ -298,9 +298,9 @@ def test_capabilities_are_enough_when_the_probe_inherits_them(host, ambient, sta
 def test_sudo_is_asked_for_what_starts_the_probe(host, answer, status, words):
     host.as_user()
     host.place = replace(host.place, run=lambda command: {"sudo -n sh -c :": answer}[" ".join(command)])
-    found = doctor_checks.privilege(host.place)
-    assert found.status is status
-    assert words in found.what
+    privilege = doctor_checks.privilege(host.place)
+    assert privilege.status is status
+    assert words in privilege.what
 
 
 def test_diskstats(host):
@@ -320,11 +320,11 @@ def test_iostats_that_are_off_are_named_with_the_command(host):
     assert doctor_checks.iostats(host.place).status is Status.OK
     (host.root / "sys/block/sda/mq").mkdir()
     host.as_user()
-    found = doctor_checks.iostats(host.place)
-    assert found.status is Status.DEGRADED
-    assert "sda" in found.what
-    assert "zram0" not in found.what
-    assert found.remedy == "sudo sh -c 'echo 1 > /sys/block/sda/queue/iostats'"
+    iostats = doctor_checks.iostats(host.place)
+    assert iostats.status is Status.DEGRADED
+    assert "sda" in iostats.what
+    assert "zram0" not in iostats.what
+    assert iostats.remedy == "sudo sh -c 'echo 1 > /sys/block/sda/queue/iostats'"
 
 
 def test_btf(host):
@@ -416,16 +416,16 @@ def test_container(host):
     ],
 )
 def test_terminal(host, environ, size, status, words):
-    found = doctor_checks.terminal(replace(host.place, environ=environ), size)
-    assert found.status is status
-    assert words in found.what
+    terminal = doctor_checks.terminal(replace(host.place, environ=environ), size)
+    assert terminal.status is status
+    assert words in terminal.what
 
 
 def test_a_pipe_is_not_the_terminal(host, monkeypatch):
     monkeypatch.setattr(doctor_checks, "_size", lambda: None)
-    found = doctor_checks.terminal(replace(host.place, environ={"TERM": "xterm"}))
-    assert found.status is Status.REMARK  # a pipe is not the terminal that the screen is drawn on
-    assert "not checked" in found.what
+    terminal = doctor_checks.terminal(replace(host.place, environ={"TERM": "xterm"}))
+    assert terminal.status is Status.REMARK  # a pipe is not the terminal that the screen is drawn on
+    assert "not checked" in terminal.what
 
 
 @pytest.mark.parametrize(
@@ -438,11 +438,11 @@ def test_a_pipe_is_not_the_terminal(host, monkeypatch):
     ],
 )
 def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
-    found = command.tier_check(
+    tier_check = command.tier_check(
         command.report(host.place, lambda _name, _target: lambda _environ: ProbeReport(letter, why))
     )
-    assert found.status is status
-    assert found.what.endswith(words)
+    assert tier_check.status is status
+    assert tier_check.what.endswith(words)
 
 
 def asked(by_backend):
@@ -484,9 +484,9 @@ def test_a_backend_that_cannot_be_loaded_is_a_reason(host):
     def refuse(_name, _target):
         raise UnavailableError("it isn't there.")
 
-    found = command.report(host.place, refuse)
-    assert command.tier_check(found).what == "D, the kernel's counters only: it isn't there."
-    assert command.matrix(found) == []
+    probe_report = command.report(host.place, refuse)
+    assert command.tier_check(probe_report).what == "D, the kernel's counters only: it isn't there."
+    assert command.matrix(probe_report) == []
 
 
 def stage(name, always, a, c):
@@ -674,7 +674,7 @@ def test_the_cost_of_each_probe_and_of_latmon():
 
 
 def test_without_io_there_is_no_cost_per_io():
-    idle = tuple(replace(one, ios=0) for one in COSTS[::2])
+    idle = tuple(replace(probe_cost, ios=0) for probe_cost in COSTS[::2])
     text = command.overhead_lines(command.Overhead("", "bpftrace", idle, (), "a reason"))
     assert "ns/IO is not known: no I/O was completed meanwhile" in text
     assert "with stages: not measured: a reason" in text
@@ -713,11 +713,11 @@ def test_the_cost_is_measured_without_and_with_stages(monkeypatch, reason):
     backend, progress = CostedBackend(reason), []
     monkeypatch.setattr(command.registry, "opened", lambda _request: backend)
     monkeypatch.setattr(command, "TRACER_STARTING", "the probes are starting")
-    found = command.measure_overhead(Request("auto"), progress.append)
-    assert (found.alone, found.traced) == (COSTS[::2], () if reason else COSTS)
-    assert (found.untraced, found.measured_with) == (reason, "bpftrace 0.23.2, tier A")
+    overhead = command.measure_overhead(Request("auto"), progress.append)
+    assert (overhead.alone, overhead.traced) == (COSTS[::2], () if reason else COSTS)
+    assert (overhead.untraced, overhead.measured_with) == (reason, "bpftrace 0.23.2, tier A")
     assert backend.modes == ["all"]
-    assert command.overhead_values(found)["without_stages"][0]["run_ns"] == 20_000_000
+    assert command.overhead_values(overhead)["without_stages"][0]["run_ns"] == 20_000_000
 
 
 def test_no_cost_without_root_or_without_a_probe(monkeypatch):

@@ -115,34 +115,34 @@ def test_a_device_that_is_still_there_is_named():
 
 
 def test_a_line_for_each_check_and_one_for_all():
-    found = SelfTest("", "loop9", "bpftrace 0.23.2, tier A", (OK, FAILED, UNMEASURED))
-    assert command.lines(found) == [
+    self_test = SelfTest("", "loop9", "bpftrace 0.23.2, tier A", (OK, FAILED, UNMEASURED))
+    assert command.lines(self_test) == [
         "self-test on loop9 with bpftrace 0.23.2, tier A",
         "outliers     ok        write of 4 KiB at sector 2,048 took 301 ms, 300 ms was made",
         "latency map  FAILED    no I/O of that latency",
         "stages       -         not measured with procfs, tier D",
         "self-test: 1 of 3 checks FAILED; 1 could not be checked.",
     ]
-    assert command.exit_code(found) == 1
+    assert command.exit_code(self_test) == 1
 
 
 def test_what_is_not_measured_is_no_failure():
-    found = SelfTest("", "loop9", "procfs, tier D", (OK, UNMEASURED))
-    assert command.lines(found)[-1] == "self-test: passed; 1 could not be checked."
-    assert command.exit_code(found) == 0
+    self_test = SelfTest("", "loop9", "procfs, tier D", (OK, UNMEASURED))
+    assert command.lines(self_test)[-1] == "self-test: passed; 1 could not be checked."
+    assert command.exit_code(self_test) == 0
 
 
 def test_a_refusal_is_a_line_and_exit_code_3():
-    found = SelfTest(refused="it takes root: sudo latmon doctor --self-test")
-    assert command.lines(found) == ["self-test  MISSING   it takes root: sudo latmon doctor --self-test"]
-    assert command.values(found) == {"ran": False, "refused": found.refused}
-    assert command.exit_code(found) == 3
+    self_test = SelfTest(refused="it takes root: sudo latmon doctor --self-test")
+    assert command.lines(self_test) == ["self-test  MISSING   it takes root: sudo latmon doctor --self-test"]
+    assert command.values(self_test) == {"ran": False, "refused": self_test.refused}
+    assert command.exit_code(self_test) == 3
 
 
 def test_the_json_has_it_where_it_was_asked_for():
     checks = [Check("python", Status.OK, ""), Check("tier", Status.OK, "")]
-    found = SelfTest("", "loop9", "procfs", (OK,))
-    reported = json.loads(render_json(checks, ProbeReport("", ""), found))["self_test"]
+    self_test = SelfTest("", "loop9", "procfs", (OK,))
+    reported = json.loads(render_json(checks, ProbeReport("", ""), self_test))["self_test"]
     assert reported["passed"] is True
     assert reported["checks"] == [{"name": "outliers", "status": "ok", "what": OK.what}]
     assert "self_test" not in json.loads(render_json(checks, ProbeReport("", "")))

@@ -24,13 +24,16 @@ TOTAL = Series(NAME, "write", "total")
 
 def traced(*slow_us):
     """One request in one is traced; all of each one's time is the driver's."""
-    one = Histogram.record(slow_us)
-    by = {index: sum(us for us in slow_us if Histogram.record([us]).buckets[0][0] == index) for index, _ in one.buckets}
+    histogram = Histogram.record(slow_us)
+    by = {
+        index: sum(us for us in slow_us if Histogram.record([us]).buckets[0][0] == index)
+        for index, _ in histogram.buckets
+    }
     hba = Series(NAME, "write", "hba")
     paths = {NAME: {"BLOCK softirq": len(slow_us)}} if slow_us else {}
     irq = Histogram.record([1] * len(slow_us))
     return Traced(
-        {TOTAL: one, hba: one, Series(NAME, "write", "softirq"): irq} if slow_us else {},
+        {TOTAL: histogram, hba: histogram, Series(NAME, "write", "softirq"): irq} if slow_us else {},
         {hba: by} if slow_us else {},
         paths=paths,
         one_in=1,
@@ -85,20 +88,20 @@ def failed(found):
 
 
 def test_a_good_capture_passes_in_every_panel():
-    found = shown()
-    assert (found[-1].name, found[-1].verdict) == ("findings", Verdict.UNMEASURED)
-    assert {one.verdict for one in found[:-1]} == {Verdict.OK}, found
-    names = [one.name for one in found[:-1]]
+    panel_checks = shown()
+    assert (panel_checks[-1].name, panel_checks[-1].verdict) == ("findings", Verdict.UNMEASURED)
+    assert {panel_check.verdict for panel_check in panel_checks[:-1]} == {Verdict.OK}, panel_checks
+    names = [panel_check.name for panel_check in panel_checks[:-1]]
     assert names[:4] == ["device", "counts", "diskstats", "latency map"]
     assert names[-4:] == ["in flight", "outliers", "outliers", "interrupts"]
-    sentences = [one.what for one in found if one.name == "outliers"]
+    sentences = [panel_check.what for panel_check in panel_checks if panel_check.name == "outliers"]
     assert sentences[0] == "write of 4 KiB at sector 2,048 by latmon-delay took 302 ms, 300 ms was made"
 
 
 @pytest.mark.parametrize("us", [330_000, 285_000])
 def test_a_bucket_and_a_late_wake_up_are_no_failure(us):
-    found = shown(frame(2, (us,)), frame(3, moments={0: 20, 1: 80}, rows=(outlier(HELD[0], us),)))
-    assert not failed(found)
+    panel_checks = shown(frame(2, (us,)), frame(3, moments={0: 20, 1: 80}, rows=(outlier(HELD[0], us),)))
+    assert not failed(panel_checks)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +124,14 @@ def test_what_a_panel_shows_wrong_fails_there(change, panels):
 
 def test_softirqs_of_other_devices_are_none_of_this_one_s():
     bare = frame(5, (HELD[1].took_us,), {0: 40, 1: 60})
-    own = {series: one for series, one in bare.traced.histograms.items() if series.stage != "softirq"}
-    found = shown(replace(bare, traced=replace(bare.traced, histograms=own)))
-    assert failed(found) == ["interrupts"]
+    own = {series: histogram for series, histogram in bare.traced.histograms.items() if series.stage != "softirq"}
+    panel_checks = shown(replace(bare, traced=replace(bare.traced, histograms=own)))
+    assert failed(panel_checks) == ["interrupts"]
 
 
 def test_a_wrong_row_says_what_is_wrong():
-    found = shown(frame(3, rows=(outlier(HELD[0], 600_000, comm="fio"),)))
-    assert any(one.what.endswith("wrong: latency, issuer") for one in found)
+    panel_checks = shown(frame(3, rows=(outlier(HELD[0], 600_000, comm="fio"),)))
+    assert any(panel_check.what.endswith("wrong: latency, issuer") for panel_check in panel_checks)
 
 
 def test_a_device_that_is_not_listed_fails():
@@ -141,34 +144,37 @@ def test_counters_that_miss_a_write_fail():
 
 def test_the_kernels_counters_alone_can_report_no_latency():
     origin = replace(ORIGIN, backend="procfs", tier="D", measured={}, absent=(Missing("total", "mean only"),))
-    found = shown(origin=origin, on_demand="it has no tracer")
-    verdicts = {one.name: one.verdict for one in found}
-    assert not failed(found)
+    panel_checks = shown(origin=origin, on_demand="it has no tracer")
+    verdicts = {panel_check.name: panel_check.verdict for panel_check in panel_checks}
+    assert not failed(panel_checks)
     assert [name for name, verdict in verdicts.items() if verdict is Verdict.OK] == [
         "device",
         "diskstats",
         "depths",
         "in flight",
     ]
-    assert next(one.what for one in found if one.name == "outliers") == "not measured with procfs, tier D"
+    assert (
+        next(panel_check.what for panel_check in panel_checks if panel_check.name == "outliers")
+        == "not measured with procfs, tier D"
+    )
 
 
 def test_stages_that_are_not_traced_are_reported_as_such():
-    found = {one.name: one for one in shown(on_demand="the tracer did not start within 60 s")}
+    found = {panel_check.name: panel_check for panel_check in shown(on_demand="the tracer did not start within 60 s")}
     assert found["stages"].verdict is Verdict.UNMEASURED
     assert found["stages"].what.endswith("the tracer did not start within 60 s")
 
 
 def test_a_host_that_can_not_hold_a_write_has_its_counts_checked():
     done = Written(22, 22)
-    found = shown(done=done)
-    assert [one.name for one in found] == ["device", "counts", "diskstats", "delay"]
-    assert found[-1].verdict is Verdict.UNMEASURED
-    assert "mkfs.ext4" in found[-1].what
+    panel_checks = shown(done=done)
+    assert [panel_check.name for panel_check in panel_checks] == ["device", "counts", "diskstats", "delay"]
+    assert panel_checks[-1].verdict is Verdict.UNMEASURED
+    assert "mkfs.ext4" in panel_checks[-1].what
 
 
 def test_a_write_that_was_not_held_is_no_panels_fault():
-    found = shown(done=replace(DONE, delayed=(DelayedWrite(2048, 300_000, 400),)))
-    assert not failed(found)
-    assert found[-1].name == "delay"
-    assert "doesn't let a loop device wait" in found[-1].what
+    panel_checks = shown(done=replace(DONE, delayed=(DelayedWrite(2048, 300_000, 400),)))
+    assert not failed(panel_checks)
+    assert panel_checks[-1].name == "delay"
+    assert "doesn't let a loop device wait" in panel_checks[-1].what

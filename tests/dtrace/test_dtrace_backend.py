@@ -62,15 +62,15 @@ class Run:
         return self
 
     def counts(self):
-        return sum((Counter({s: h.count for s, h in one.histograms.items()}) for one in self.frames), Counter())
+        return sum((Counter({s: h.count for s, h in frame.histograms.items()}) for frame in self.frames), Counter())
 
     @property
     def devices(self):
-        return {device.name: device for one in self.frames for device in one.devices}
+        return {device.name: device for frame in self.frames for device in frame.devices}
 
     @property
     def notices(self):
-        return "; ".join(one.health.notice for one in self.frames if one.health.notice)
+        return "; ".join(frame.health.notice for frame in self.frames if frame.health.notice)
 
 
 @pytest.fixture(autouse=True)
@@ -129,17 +129,17 @@ async def test_sds_disks_their_stages_and_what_is_in_flight(run):
     counts = reported.counts()
     assert {(s.device, s.op) for s in counts} == {("sd2", "read"), ("sd0", "write")}
     assert {s.stage for s in counts} == {"queue", "hba", "total"}
-    for one in (Flow("sd2", "read"), Flow("sd0", "write")):
-        mine = {s.stage: n for s, n in counts.items() if s[:2] == one}
+    for flow in (Flow("sd2", "read"), Flow("sd0", "write")):
+        mine = {s.stage: n for s, n in counts.items() if s[:2] == flow}
         assert (
             mine["queue"]
             == mine["hba"]
             == mine["total"]
-            == sum(f.seen[one].count for f in reported.frames if one in f.seen)
+            == sum(f.seen[flow].count for f in reported.frames if flow in f.seen)
         )
         parts = Counter()
         for frame in reported.frames:
-            parts.update({s.stage: h.sum for s, h in frame.histograms.items() if s[:2] == one})
+            parts.update({s.stage: h.sum for s, h in frame.histograms.items() if s[:2] == flow})
         assert parts["queue"] + parts["hba"] == pytest.approx(parts["total"], abs=mine["total"])
     assert reported.frames[0].outstanding == {"sd2": Outstanding(None, 41), "sd0": Outstanding(None, 12)}
     assert reported.frames[-2].outstanding["sd2"] == Outstanding(None, 41)
@@ -147,13 +147,13 @@ async def test_sds_disks_their_stages_and_what_is_in_flight(run):
         ("sd2", "sd", True),
         ("sd0", "sd", True),
     }
-    assert [one.health.undecoded_lines for one in reported.frames] == [0] * len(reported.frames)
-    assert all(one.dt_us > 0 for one in reported.frames)
+    assert [frame.health.undecoded_lines for frame in reported.frames] == [0] * len(reported.frames)
+    assert all(frame.dt_us > 0 for frame in reported.frames)
 
 
 async def test_outliers_have_who_waited_and_when_it_began(run):
     reported = await run().take(busy(3))
-    found = [one for frame in reported.frames for one in frame.outliers]
+    found = [outlier for frame in reported.frames for outlier in frame.outliers]
     first = next(one for one in found if one.device == "sd2")
     assert (first.comm, first.pid, first.op, first.bytes) == ("oracle", 4711, "read", 8192)
     assert sum(first.stages_us.values()) + first.unaccounted_us == first.total_us > 10_000
@@ -162,9 +162,9 @@ async def test_outliers_have_who_waited_and_when_it_began(run):
     assert (late.comm, late.pid, late.op) == ("dd", 902, "write")
     assert late.total_us > 2_000_000
     assert late.stages_us["queue"] > 0.99 * late.total_us
-    above = sum(sum(one[ABOVE].values()) for one in reported.frames)
-    assert above == len(found) + sum(one.health.suppressed for one in reported.frames)
-    assert {us for one in reported.frames for us in one.thresholds_us.values()} == {10_000}
+    above = sum(sum(frame[ABOVE].values()) for frame in reported.frames)
+    assert above == len(found) + sum(frame.health.suppressed for frame in reported.frames)
+    assert {us for frame in reported.frames for us in frame.thresholds_us.values()} == {10_000}
 
 
 async def test_the_last_frame_is_the_rest(run):
@@ -204,7 +204,7 @@ async def test_what_kstat_knows_of_a_disk_comes_with_it(run, monkeypatch):
     reported_of = await run("illumos", "sd", ("sd_limits",), options={"stages": "all"}).take(busy(1))
     sd2 = reported_of.devices["sd2"]
     assert sd2.model
-    assert {"un_throttle"} <= {one.name for one in sd2.limits}
+    assert {"un_throttle"} <= {limit.name for limit in sd2.limits}
     assert {"sd0", "sd2", "sd10", "rpool"} <= reported_of.devices.keys()
     assert reported_of.frames[0].outstanding["sd2"].in_driver is not None
     assert reported_of.frames[0].outstanding["sd0"] == Outstanding(None, 12)
@@ -223,7 +223,7 @@ async def test_a_dtrace_without_llquantize_counts_by_octaves(run, tmp_path):
     assert reported.origin.reason == COARSE
     assert reported.origin.probes_missing == ()
     runs = [one.run for frame in reported.frames for one in frame[HANDLERS].values()]
-    histograms = [one for frame in reported.frames for one in frame.histograms.values()]
+    histograms = [histogram for frame in reported.frames for histogram in frame.histograms.values()]
     assert {one.bits for one in (*runs, *histograms)} == {0}
     assert all(frame.health.undecoded_lines == 0 for frame in reported.frames)
     reads = merge(frame.histograms.get(Series("sd2", "read", "total"), EMPTY) for frame in reported.frames)
@@ -235,14 +235,16 @@ async def test_a_dtrace_without_llquantize_counts_by_octaves(run, tmp_path):
 async def test_globs_select(run):
     reported = await run(options={"devices": ("sd2",)}).take(busy(2))
     assert {s.device for s in reported.counts()} == {"sd2"}
-    assert {one.device for frame in reported.frames for one in frame.outliers} == {"sd2"}
+    assert {outlier.device for frame in reported.frames for outlier in frame.outliers} == {"sd2"}
     assert set(reported.devices) == {"sd2"}
     assert {name for frame in reported.frames for name in frame.outstanding} == {"sd2"}
 
 
 async def test_limits_of_what_is_not_selected_are_not_reported(run):
     made = run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all", "devices": ("sd0",)})
-    reported = await made.take(lambda _: len(made.frames) > 4 and any(one.limits for one in made.devices.values()))
+    reported = await made.take(
+        lambda _: len(made.frames) > 4 and any(device.limits for device in made.devices.values())
+    )
     assert set(reported.devices) == {"sd0"}
 
 
@@ -254,9 +256,9 @@ async def test_linux_devices_are_the_kernels_by_their_numbers(run, tmp_path, mon
     await reported.take(busy(2), only=("requests_d",))
     assert {s.device for s in reported.counts()} == {"vda"}
     assert {s.stage for s in reported.counts()} >= {"hba", "total"}
-    found = [one for frame in reported.frames for one in frame.outliers]
-    above = sum(sum(one[ABOVE].values()) for one in reported.frames)
-    assert above == len(found) + sum(one.health.suppressed for one in reported.frames) > 0
+    found = [outlier for frame in reported.frames for outlier in frame.outliers]
+    above = sum(sum(frame[ABOVE].values()) for frame in reported.frames)
+    assert above == len(found) + sum(frame.health.suppressed for frame in reported.frames) > 0
     assert {one.device for one in found} == {"vda"}
 
 
@@ -305,7 +307,7 @@ async def test_all_that_illumos_scripts_report(on_demand):
     always, started = on_demand.fake.runs()
     assert always == ["sd"]
     assert set(ON_DEMAND["illumos"]) <= set(started)
-    assert not any(one.health.undecoded_lines for one in on_demand.frames)
+    assert not any(frame.health.undecoded_lines for frame in on_demand.frames)
     _limits(on_demand)
     _depths(on_demand)
     _emulex(on_demand)
@@ -319,14 +321,15 @@ async def test_all_that_illumos_scripts_report(on_demand):
 
 def _limits(on_demand):
     sd2 = on_demand.devices["sd2"]
-    reported = {one.name: one.value for one in sd2.limits}
+    reported = {limit.name: limit.value for limit in sd2.limits}
     assert (reported["un_throttle"], reported["un_min_throttle"], reported["un_f_opt_queueing"]) == (3, 8, 1)
-    assert {one.source for one in sd2.limits} == {"sd_limits"}
+    assert {limit.source for limit in sd2.limits} == {"sd_limits"}
     assert ceiling(sd2.limits).value == 3
-    assert {one.name for one in on_demand.devices["mpt0"].limits} == {"m_notag", "m_nowide", "m_props_update"}
+    assert {limit.name for limit in on_demand.devices["mpt0"].limits} == {"m_notag", "m_nowide", "m_props_update"}
     depths = {name: one for frame in on_demand.frames for name, one in frame.depths.items()}
     found = {
-        one.device: [remark.text for remark in one.off] for one in audit(tuple(on_demand.devices.values()), depths)
+        audited.device: [remark.text for remark in audited.off]
+        for audited in audit(tuple(on_demand.devices.values()), depths)
     }
     assert "3 is below its own minimum of 8 (un_min_throttle)" in " ".join(found["sd2"])
     assert "tagged queueing is off, only the adapter queues; sd sends it 3 at most" in " ".join(found["sd2"])
@@ -351,16 +354,17 @@ def _emulex(on_demand):
                 assert series.stage in ("total", "queue", "hba", "irq", "completion", UNACCOUNTED)
     assert parts == totals
     worst = max(
-        (one for f in on_demand.frames for one in f.outliers if one.device == "emlxs0"), key=lambda o: o.total_us
+        (outlier for f in on_demand.frames for outlier in f.outliers if outlier.device == "emlxs0"),
+        key=lambda o: o.total_us,
     )
     assert (worst.total_us, worst.stages_us["hba"], worst.stages_us["completion"]) == (1_238_999, 85, 1_238_903)
     assert worst.path == "completion thread, most of the time until it ran"
-    assert {one.device for f in on_demand.frames for one in f.outliers} >= {"emlxs0", "zfs:redo", "sd2"}
-    above = sum((Counter(one[ABOVE]) for one in on_demand.frames), Counter())
+    assert {outlier.device for f in on_demand.frames for outlier in f.outliers} >= {"emlxs0", "zfs:redo", "sd2"}
+    above = sum((Counter(frame[ABOVE]) for frame in on_demand.frames), Counter())
     assert {flow.op for flow in above if flow.device == "mpt0"} == {"read", "flush"}
     tails = [f.traced for f in on_demand.frames if any(s.device == "emlxs0" for s in f.traced.by_total)]
     assert tails
-    assert all(one.one_in == 1 and not one.devices for one in tails)
+    assert all(tail.one_in == 1 and not tail.devices for tail in tails)
 
 
 def _threads(on_demand):
@@ -382,7 +386,7 @@ def _files(on_demand):
     sync = merge(counted["/export/home", "zfs", "fsync", "unknown"])
     assert (sync.count, sync.max in (None, 836_214)) == (7, True), "an interval of several ticks has no maximum"
     assert counted.keys() >= {("/", "ufs", "read", "device"), ("/net/db1", "nfs4", "write", "unknown")}
-    slow = {one.op: one for frame in on_demand.frames for one in frame.file_operations}
+    slow = {file_operation.op: file_operation for frame in on_demand.frames for file_operation in frame.file_operations}
     assert (slow["fsync"].path, slow["fsync"].file_system.mount) == (r"ora/redo\n01.log", "/export/home")
     assert (slow["read"].bytes, slow["read"].offset, slow["read"].comm, slow["read"].pid) == (
         8192,
@@ -407,7 +411,7 @@ async def test_an_outlier_of_two_probes_that_count_from_elsewhere_is_one(run):
         "freebsd", "devstat", ON_DEMAND["freebsd"], options={"stages": "all", "interval_us": 500_000}, pace=0.2
     )
     await reported.take(busy(1))
-    (one,) = [one for frame in reported.frames for one in frame.outliers]
+    (one,) = [outlier for frame in reported.frames for outlier in frame.outliers]
     assert one.stages_us == {"queue": 10_200, "requeue": 6_000, "hba": 14_300, "completion": 30}
     assert one.total_us == 30_530
     assert sum(sum(frame[ABOVE].values()) for frame in reported.frames) == 1
@@ -471,12 +475,12 @@ async def test_a_start_is_cancelled_while_dtrace_lists(run):
 
 async def test_a_clock_that_is_far_from_ours(run, monkeypatch):
     """A clock far behind, as FreeBSD's may be: no frame is late for it, and frames are of latmon's clock."""
-    monkeypatch.setattr(program, "load_all", lambda _: [replace(one, clock="hrtime") for one in manifests()])
+    monkeypatch.setattr(program, "load_all", lambda _: [replace(manifest, clock="hrtime") for manifest in manifests()])
     reported = await run(clock_s=-30).take(busy(2))
     now_us = time.monotonic_ns() // 1000
     assert not any(frame.gap for frame in reported.frames)
     assert all(abs(now_us - frame.mono_us) < 20_000_000 for frame in reported.frames)
-    assert all(now_us - one.mono_us < 60_000_000 for frame in reported.frames for one in frame.outliers)
+    assert all(now_us - outlier.mono_us < 60_000_000 for frame in reported.frames for outlier in frame.outliers)
 
 
 async def test_the_next_script_where_the_best_is_refused_and_why(run):
@@ -507,8 +511,11 @@ async def test_where_no_script_runs_each_reason_is_reported(run):
 async def test_invasive_scripts_run_only_by_name(run, monkeypatch):
     with pytest.raises(UsageError, match="no invasive probe 'emlxs_thread' here"):
         await run(options={"invasive": ("emlxs_thread",)}).take(after(1))
-    found = program.manifests("illumos")
-    costly = tuple(replace(one, cost="invasive") if one.name == "emlxs_thread" else one for one in found)
+    actual_manifests = program.manifests("illumos")
+    costly = tuple(
+        replace(manifest, cost="invasive") if manifest.name == "emlxs_thread" else manifest
+        for manifest in actual_manifests
+    )
     monkeypatch.setattr(program, "manifests", lambda _, **__: costly)
     reported = await run(options={"stages": "all"}).take(after(1))
     assert not any("emlxs_thread" in scripts for scripts in reported.fake.runs())
@@ -524,7 +531,7 @@ async def test_drops_and_faults_are_reported(run):
         "dtrace: error on enabled probe ID 7 (ID 30: fbt:sd:sdintr:entry): invalid address (0x8) in action #2"
     }
     reported = await run(said={"sd": facts}, go="").take(after(4))
-    health = [one.health for one in reported.frames]
+    health = [frame.health for frame in reported.frames]
     assert sum(one.lost_events for one in health) == 21
     assert sum(one.map_full for one in health) == 9
     assert sum(one.undecoded_lines for one in health) == 1
@@ -534,7 +541,7 @@ async def test_drops_and_faults_are_reported(run):
 async def test_one_that_dies_is_started_again_with_a_gap(run):
     reported = await run(dies={"sd": 3}, go="").take(lambda frame: bool(frame.gap))
     assert reported.fake.runs() == [["sd"], ["sd"]]
-    gap = next(one for one in reported.frames if one.gap)
+    gap = next(frame for frame in reported.frames if frame.gap)
     assert gap.gap == "probe-restart"
     assert gap.health.notice.startswith("dtrace was started again")
     assert "systemic unresponsiveness" in gap.health.notice
@@ -563,5 +570,5 @@ async def test_lost_ticks_make_a_longer_interval(run):
 @pytest.mark.slow
 async def test_ticks_that_come_late_are_one_interval(run):
     reported = await run(go="", late={"sd": {"3": 0.9}}, pace=0.05).take(lambda frame: frame.late)
-    (late,) = [one for one in reported.frames if one.late]
+    (late,) = [frame for frame in reported.frames if frame.late]
     assert late.gap == ""

@@ -24,8 +24,8 @@ HEAD = b"           value  ------------- Distribution ------------- count    \n"
 def events(data, portion=None):
     decoder = DtraceDecoder()
     step = portion or len(data) or 1
-    found = [event for at in range(0, len(data), step) for event in decoder.feed(data[at : at + step])]
-    return found + decoder.close()
+    events = [event for at in range(0, len(data), step) for event in decoder.feed(data[at : at + step])]
+    return events + decoder.close()
 
 
 def table(*rows, name="m", end=b"@@E\n"):
@@ -47,21 +47,21 @@ def edges(*labels):
 
 
 def test_the_stream_gives_the_same_events_whole_and_byte_by_byte():
-    whole = events(STREAM)
-    assert events(STREAM, 1) == whole
-    assert not [event for event in whole if isinstance(event, UndecodedLine)]
-    assert all(event.whole for event in whole if isinstance(event, PrintedTable))
+    whole_events = events(STREAM)
+    assert events(STREAM, 1) == whole_events
+    assert not [event for event in whole_events if isinstance(event, UndecodedLine)]
+    assert all(event.whole for event in whole_events if isinstance(event, PrintedTable))
 
 
 def test_any_portions_give_the_same_events():
-    draw, whole = random.Random(4), events(STREAM)
+    draw, whole_events = random.Random(4), events(STREAM)
     for _ in range(20):
         decoder, found, at = DtraceDecoder(), [], 0
         while at < len(STREAM):
             size = draw.choice((1, 7, 100, 5000))
             found += decoder.feed(STREAM[at : at + size])
             at += size
-        assert found + decoder.close() == whole
+        assert found + decoder.close() == whole_events
 
 
 # What the kernel counted twice
@@ -75,9 +75,9 @@ def last(kind):
 def test_distributions_have_what_the_same_clause_counted():
     scalars, tables = last(Scalar), last(PrintedTable)
     assert len(tables) == 6
-    for (name, keys), found in tables.items():
+    for (name, keys), table in tables.items():
         counted = scalars["io_x_count", keys].value
-        assert sum(row.count for row in found.rows) == counted, name
+        assert sum(row.count for row in table.rows) == counted, name
     assert scalars["io_x_all", ()].value == 6966
     assert {keys: scalars["io_x_count", keys].value for name, keys in tables if name == "io_x_pow"} == {
         ("vda", "0"): 6032,
@@ -87,9 +87,9 @@ def test_distributions_have_what_the_same_clause_counted():
 
 
 def test_every_row_that_is_in_the_text_is_in_the_tables():
-    found = [event for event in events(STREAM) if isinstance(event, PrintedTable)]
+    actual_events = [event for event in events(STREAM) if isinstance(event, PrintedTable)]
     in_text = [int(line.split()[-1]) for line in STREAM.split(b"\n") if b"|" in line]
-    assert [row.count for event in found for row in event.rows] == in_text
+    assert [row.count for event in actual_events for row in event.rows] == in_text
     assert len(in_text) == 1108
 
 
@@ -163,20 +163,22 @@ def test_a_key_is_what_stands_between_tabs():
     "end", [b"", b"@@ tick x 1 2\n", b"@@S m\t1\n", b"noise\n", b"@@Q other\tx\t\n", b" 5 | 1", HEAD]
 )
 def test_a_table_without_its_end_is_not_whole(end):
-    found = [event for event in events(table(("1", 0), ("2", 7), end=end)) if isinstance(event, PrintedTable)]
-    assert found[0] == PrintedTable("m", ("vda", "0"), (Row(1, 2, 0), Row(2, 4, 7)), whole=False)
-    assert not any(event.whole for event in found)
+    actual_events = [event for event in events(table(("1", 0), ("2", 7), end=end)) if isinstance(event, PrintedTable)]
+    assert actual_events[0] == PrintedTable("m", ("vda", "0"), (Row(1, 2, 0), Row(2, 4, 7)), whole=False)
+    assert not any(event.whole for event in actual_events)
 
 
 @pytest.mark.parametrize("step", [40, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_cut_loses_at_most_the_last_line(step):
     ending = STREAM[STREAM.rindex(b"@@ last") :]
-    whole = events(ending)
+    whole_events = events(ending)
     for cut in range(20, len(ending), step):
-        found = events(ending[:cut])
-        while found and (isinstance(found[-1], UndecodedLine) or not getattr(found[-1], "whole", True)):
-            found.pop()
-        assert found == whole[: len(found)]
+        actual_events = events(ending[:cut])
+        while actual_events and (
+            isinstance(actual_events[-1], UndecodedLine) or not getattr(actual_events[-1], "whole", True)
+        ):
+            actual_events.pop()
+        assert actual_events == whole_events[: len(actual_events)]
 
 
 def test_a_table_needs_its_header_and_rows():
@@ -380,7 +382,7 @@ def decode_mutants(count, seed):
             if isinstance(event, UndecodedLine):
                 assert is_clean(event.line)
             elif isinstance(event, PrintedTable):
-                assert all(one.high == other.low for one, other in zip(event.rows, event.rows[1:], strict=False))
+                assert all(row.high == other.low for row, other in zip(event.rows, event.rows[1:], strict=False))
 
 
 @pytest.mark.parametrize("mutants", [30_000, pytest.param(100_000, marks=pytest.mark.slow)])

@@ -8,8 +8,8 @@ from latmon_backends.dtrace.backend import TRACED, explain, report
 
 
 def reported(system, always, **missing):
-    found = program.manifests(system)
-    (probe,) = (one for one in found if one.name == always)
+    manifests = program.manifests(system)
+    (probe,) = (manifest for manifest in manifests if manifest.name == always)
     origin = Origin(
         "dtrace",
         "h",
@@ -22,51 +22,51 @@ def reported(system, always, **missing):
         probes_missing=tuple(Missing(name, why) for name, why in missing.items()),
         extra={"probe": always},
     )
-    return report(origin, found, system)
+    return report(origin, manifests, system)
 
 
 def stages(made):
-    return {one.stage: one for one in made.stages}
+    return {stage.stage: stage for stage in made.stages}
 
 
 def test_the_script_that_runs_is_named():
-    made = reported("linux", "requests_d")
-    assert (made.tier, made.why) == ("A", "requests_d of dtrace 2.0.7")
-    assert tuple(stages(made)) == STAGES
+    probe_report = reported("linux", "requests_d")
+    assert (probe_report.tier, probe_report.why) == ("A", "requests_d of dtrace 2.0.7")
+    assert tuple(stages(probe_report)) == STAGES
 
 
 def test_on_linux_the_io_provider_reports_a_total_and_the_on_demand_scripts_the_resume():
-    found = stages(reported("linux", "io_d"))
-    assert found["total"].always == "yes"
-    assert found["queue"].always.startswith("no: the io provider has no event")
-    assert found["resume"].traced == {TRACED: "resume_d"}
-    assert found["irq"].traced[TRACED] == "no: this system has no D script for that"
+    actual_stages = stages(reported("linux", "io_d"))
+    assert actual_stages["total"].always == "yes"
+    assert actual_stages["queue"].always.startswith("no: the io provider has no event")
+    assert actual_stages["resume"].traced == {TRACED: "resume_d"}
+    assert actual_stages["irq"].traced[TRACED] == "no: this system has no D script for that"
 
 
 def test_a_script_without_its_hook_is_the_reason():
     why = "there is no probe fbt:emlxs:emlxs_fca_transport:entry here"
-    made = reported("illumos", "sd", emlxs_sli3=why, emlxs_sli4=why)
-    assert f"emlxs_sli3: {why}" in stages(made)["irq"].traced[TRACED]
-    assert "emlxs_sli3" not in made.hooks
-    assert "scsi_pkt" in stages(made)["hba"].traced[TRACED]
+    probe_report = reported("illumos", "sd", emlxs_sli3=why, emlxs_sli4=why)
+    assert f"emlxs_sli3: {why}" in stages(probe_report)["irq"].traced[TRACED]
+    assert "emlxs_sli3" not in probe_report.hooks
+    assert "scsi_pkt" in stages(probe_report)["hba"].traced[TRACED]
 
 
 @pytest.mark.parametrize(
     ("missing", "traces"), [({}, "cam,"), ({"cam": "no cam"}, "cam_fbt,"), ({"cam": "-", "cam_fbt": "-"}, "geom,")]
 )
 def test_of_scripts_that_do_the_same_the_best_is_reported(missing, traces):
-    made = stages(reported("freebsd", "devstat", **missing))
-    assert f"{made['hba'].traced[TRACED]},".startswith(traces)
+    given_stages = stages(reported("freebsd", "devstat", **missing))
+    assert f"{given_stages['hba'].traced[TRACED]},".startswith(traces)
 
 
 @pytest.mark.parametrize("system", ["illumos", "freebsd"])
 def test_how_drivers_complete_is_reported(system):
-    made = reported(system, {"illumos": "sd", "freebsd": "devstat"}[system])
-    assert made.drivers
-    assert made.ages == {TRACED: "no: no D script follows each I/O"}
+    probe_report = reported(system, {"illumos": "sd", "freebsd": "devstat"}[system])
+    assert probe_report.drivers
+    assert probe_report.ages == {TRACED: "no: no D script follows each I/O"}
 
 
 def test_without_a_tool_there_is_a_reason():
-    made = explain({"LATMON_DTRACE": "/no/such/dtrace"})
-    assert made.tier == ""
-    assert "/no/such/dtrace" in made.why
+    probe_report = explain({"LATMON_DTRACE": "/no/such/dtrace"})
+    assert probe_report.tier == ""
+    assert "/no/such/dtrace" in probe_report.why

@@ -44,10 +44,10 @@ def events(names):
     maps, decoder = Maps((SD, INTR, THREADS), names), DtraceDecoder()
 
     def taken(text):
-        found = [
+        events = [
             event for part in (decoder.feed(text.encode()), decoder.close()) for one in part for event in maps.take(one)
         ]
-        return [*found, *maps.close()]
+        return [*events, *maps.close()]
 
     return taken
 
@@ -61,25 +61,27 @@ def read(name, key):
 
 
 def test_a_table_is_buckets_of_microseconds(events, names):
-    (found,) = events(table("sd_total", ("sd2", 0), {0: 3, 7: 1, 1000: 2, 42_000: 1}))
-    assert {(read("sd_total", key)["bucket"], n) for key, n in found.values.items()} == {
+    (event,) = events(table("sd_total", ("sd2", 0), {0: 3, 7: 1, 1000: 2, 42_000: 1}))
+    assert {(read("sd_total", key)["bucket"], n) for key, n in event.values.items()} == {
         (bucket_index(us), n) for us, n in ((0, 3), (7, 1), (1000, 2), (42_000, 1))
     }
-    assert {names.name(read("sd_total", key)["dev"]) for key in found.values} == {"sd2"}
+    assert {names.name(read("sd_total", key)["dev"]) for key in event.values} == {"sd2"}
 
 
 @pytest.mark.parametrize("family", ["illumos", "oracle"])
 def test_what_is_below_and_above_all_rows(events, family):
-    (found,) = events(table("sd_total", ("sd2", 1), {0: 5, 1 << 40: 2}, family))
-    assert {read("sd_total", key)["bucket"]: n for key, n in found.values.items()} == {0: 5, TOP: 2}
+    (event,) = events(table("sd_total", ("sd2", 1), {0: 5, 1 << 40: 2}, family))
+    assert {read("sd_total", key)["bucket"]: n for key, n in event.values.items()} == {0: 5, TOP: 2}
 
 
 def test_times_below_zero_are_no_times(events):
     rows = "@@Q sd_total\tsd2\t0\t\n" + f"{'value':>16}  ------------- Distribution ------------- count    \n"
     rows += f"{'-16':>16} |{'@' * 20:<40} 4        \n{'-8':>16} |{'':<40} 0        \n@@E\n"
     reported = events(rows)
-    assert [one for one in reported if isinstance(one, UndecodedLine)] == [UndecodedLine("4 times below 0")]
-    assert not any(one.values for one in reported if isinstance(one, CountedMap))
+    assert [undecoded_line for undecoded_line in reported if isinstance(undecoded_line, UndecodedLine)] == [
+        UndecodedLine("4 times below 0")
+    ]
+    assert not any(counted_map.values for counted_map in reported if isinstance(counted_map, CountedMap))
 
 
 def test_a_map_is_whole_when_a_line_of_ours_comes(events):
@@ -114,7 +116,7 @@ def test_a_map_is_whole_when_a_line_of_ours_comes(events):
     ],
 )
 def test_what_the_manifest_does_not_have_is_not_understood(events, text):
-    assert [type(one) for one in events(text)] == [UndecodedLine]
+    assert [type(event) for event in events(text)] == [UndecodedLine]
 
 
 def test_names_end_and_are_clean(names, monkeypatch):
@@ -130,7 +132,7 @@ def test_handlers_are_named_once(events):
         + scalar("intr_sum", ("emlxs0", 0), 5)
         + scalar("intr_waited", ("ipmi0",), 5)
     )
-    reported = [one for one in events(lines) if isinstance(one, HandlerNamed)]
+    reported = [handler_named for handler_named in events(lines) if isinstance(handler_named, HandlerNamed)]
     assert reported == [HandlerNamed("intr", 1, "emlxs0"), HandlerNamed("intr", 2, "ipmi0")]
 
 
@@ -148,8 +150,8 @@ def test_records_have_numbers_for_names(events, names):
 
 
 def test_a_thread_that_is_a_name_has_no_pid(events, names):
-    (found,) = events(scalar("emlxs_thread_instead", ("emlxs0_channel4", "oracle"), 3))
-    parts = read("emlxs_thread_instead", next(iter(found.values)))
+    (event,) = events(scalar("emlxs_thread_instead", ("emlxs0_channel4", "oracle"), 3))
+    parts = read("emlxs_thread_instead", next(iter(event.values)))
     assert [pid_of(parts["thread"]), pid_of(parts["other"])] == [None, None]
     assert names.name(parts["other"] - NAMED_FROM) == "oracle"
     assert pid_of(4711) == 4711
@@ -163,8 +165,8 @@ def test_a_thread_that_is_a_name_has_no_pid(events, names):
 def test_the_rest_of_the_waits_is_no_thread_s(events, names, script):
     text = (data_dir("probes") / script).read_text()
     assert text.count(f"\\t{NOT_KNOWN}\\t%@d") == 2  # at each tick, and at the end
-    (found,) = events(scalar("emlxs_thread_ran", ("emlxs0_channel4", NOT_KNOWN), 3))
-    other = read("emlxs_thread_ran", next(iter(found.values)))["other"]
+    (event,) = events(scalar("emlxs_thread_ran", ("emlxs0_channel4", NOT_KNOWN), 3))
+    other = read("emlxs_thread_ran", next(iter(event.values)))["other"]
     assert thread_label(lambda pid: Thread(pid, names.name(pid - NAMED_FROM), "", -1), other) == NOT_KNOWN
 
 
@@ -183,8 +185,8 @@ def test_devices_of_linux_by_name_partition_and_number(linux, names):
     counters = KernelSampler(linux.proc, linux.sys, ())
     devices = NamedDevices(counters, names, (), linux.sys)
     devices.sample()
-    found = [devices.numbered(names.number(name)) for name in ("vda", "vda1", str(254 << 20))]
-    assert [one.name for one in found] == ["vda"] * 3
+    actual_devices = [devices.numbered(names.number(name)) for name in ("vda", "vda1", str(254 << 20))]
+    assert [device.name for device in actual_devices] == ["vda"] * 3
     assert devices.is_counted("vda")
     assert devices.numbered(names.number(str(9 << 20))) is None
     assert devices.put_fresh(()) == ()
@@ -196,10 +198,14 @@ def test_devices_that_only_probes_know(names, tmp_path):
     devices.require_selected()
     devices.sample()
     sd2, pool, port = (devices.numbered(names.number(name)) for name in ("sd2", "zfs:rpool", "emlxs0"))
-    assert [(one.driver, one.timed) for one in (sd2, pool, port)] == [("sd", False), ("zfs", False), ("emlxs", False)]
-    assert [devices.selects(one) for one in (sd2, pool, port)] == [True, True, False]
+    assert [(device.driver, device.timed) for device in (sd2, pool, port)] == [
+        ("sd", False),
+        ("zfs", False),
+        ("emlxs", False),
+    ]
+    assert [devices.selects(device) for device in (sd2, pool, port)] == [True, True, False]
     devices.times("sd2")
-    assert [(one.name, one.timed) for one in devices.put_fresh(())] == [("sd2", True), ("zfs:rpool", False)]
+    assert [(device.name, device.timed) for device in devices.put_fresh(())] == [("sd2", True), ("zfs:rpool", False)]
     assert devices.put_fresh(()) == ()
     assert devices.numbered(names.number("sd2")).timed
     assert devices.numbered(0) is None
@@ -249,8 +255,8 @@ def test_limits_are_put_to_their_devices_when_they_change():
     sd2 = Device("sd2", 0, 0, limits=(Limit("own", 1, "x"),))
     reported = ReportedLimits({1: "sd2"}.get)
     reported.take([limit(1, "un_throttle", 256), limit(2, "un_throttle", 3), Record("slow", "sd", {"dev": 1})])
-    (found,) = reported.put((), {"sd2": sd2})
-    assert found.limits == (*sd2.limits, Limit("un_throttle", 256, "sd_limits"))
+    (device,) = reported.put((), {"sd2": sd2})
+    assert device.limits == (*sd2.limits, Limit("un_throttle", 256, "sd_limits"))
     reported.take([limit(1, "un_throttle", 256)])
     assert reported.put((), {"sd2": sd2}) == ()
     reported.take([limit(1, "un_throttle", 8)])
@@ -263,7 +269,7 @@ def test_limits_have_an_end(monkeypatch):
     monkeypatch.setattr(probe_backend, "_MOST", 2)
     reported = ReportedLimits(lambda _: "sd2")
     reported.take([limit(1, name, 1) for name in "abc"])
-    assert [one.name for one in reported.put((), {"sd2": Device("sd2", 0, 0)})[0].limits] == ["a", "b"]
+    assert [limit.name for limit in reported.put((), {"sd2": Device("sd2", 0, 0)})[0].limits] == ["a", "b"]
 
 
 # ---- which scripts
@@ -271,28 +277,28 @@ def test_limits_have_an_end(monkeypatch):
 
 def test_a_systems_own_scripts_come_first():
     found = {system: program.manifests(system) for system in ("linux", "illumos", "freebsd")}
-    assert [one.name for one in program.always_on(found["illumos"])] == ["sd", "io_d"]
+    assert [manifest.name for manifest in program.always_on(found["illumos"])] == ["sd", "io_d"]
     assert program.always_on(found["freebsd"])[0].name == "devstat"
     assert program.always_on(found["linux"])[0].name == "requests_d"
-    assert not {"sd", "devstat"} & {one.name for one in found["linux"]}
+    assert not {"sd", "devstat"} & {manifest.name for manifest in found["linux"]}
 
 
 def chosen(*changed, has=lambda _: None, **rest):
-    one = next(one for one in manifests() if one.name == "sd_depth")
+    one = next(manifest for manifest in manifests() if manifest.name == "sd_depth")
     found = [replace(one, **({"hooks": ("io:::start",)} | change)) for change in changed]
     return program.choose(found, has, **rest)
 
 
 def test_which_on_demand_scripts_run():
     both = chosen({"name": "a"}, {"name": "b", "unless": ("a",)})
-    assert ([one.name for one in both.manifests], both.missing) == (["a"], ())
+    assert ([manifest.name for manifest in both.manifests], both.missing) == (["a"], ())
     instead = chosen({"name": "a"}, {"name": "b", "unless": ("a",)}, refused={"a": "no"})
-    assert ([one.name for one in instead.manifests], instead.missing) == (["b"], (Missing("a", "no"),))
+    assert ([manifest.name for manifest in instead.manifests], instead.missing) == (["b"], (Missing("a", "no"),))
     none = chosen({"name": "a"}, has=lambda _: False)
     assert none.missing == (Missing("a", "there is no probe io:::start here"),)
     costly = {"name": "a", "cost": "invasive"}
     assert chosen(costly).missing == (Missing("a", f"{program.INVASIVE} a"),)
-    assert [one.name for one in chosen(costly, invasive=("a",)).manifests] == ["a"]
+    assert [manifest.name for manifest in chosen(costly, invasive=("a",)).manifests] == ["a"]
     needs = chosen({"name": "a", "needs": ("b",)})
     assert needs.missing == (Missing("a", "needs b"),)
     assert chosen({"name": "a", "group": "always"}).manifests == ()
@@ -308,10 +314,10 @@ def test_an_invasive_name_that_is_none():
 
 def test_fillings_are_the_first_words_then_the_second():
     words = (Parameter("a", words=("1", "2")), Parameter("b", words=("x",)), Parameter("n", 0, 9))
-    found = list(program.fillings(replace(SD, parameters=words), {"n": 3}, "linux"))
-    assert [dict(one.values) for one in found] == [{"n": 3, "a": "1", "b": "x"}, {"n": 3, "a": "2", "b": "x"}]
-    assert [one.name for one in found] == ["sd 1", "sd 2"]
-    assert [one.name for one in program.fillings(SD, {}, "illumos")] == ["sd"]
+    scripts = list(program.fillings(replace(SD, parameters=words), {"n": 3}, "linux"))
+    assert [dict(script.values) for script in scripts] == [{"n": 3, "a": "1", "b": "x"}, {"n": 3, "a": "2", "b": "x"}]
+    assert [script.name for script in scripts] == ["sd 1", "sd 2"]
+    assert [script.name for script in program.fillings(SD, {}, "illumos")] == ["sd"]
 
 
 # ---- the tool
@@ -385,8 +391,8 @@ async def test_what_is_asked_is_bounded():
 
 
 def test_a_key_has_as_many_digits_as_a_number(events):
-    (found,) = events("@@S sd_bytes\tsd2\t" + "9" * 6000 + "\t1\n")
-    assert isinstance(found, UndecodedLine)
+    (event,) = events("@@S sd_bytes\tsd2\t" + "9" * 6000 + "\t1\n")
+    assert isinstance(event, UndecodedLine)
 
 
 def test_the_tool_of_each_system(tmp_path, monkeypatch):
@@ -396,8 +402,8 @@ def test_the_tool_of_each_system(tmp_path, monkeypatch):
     environ = {"LATMON_DTRACE": str(tool)}
     monkeypatch.setattr(program.shutil, "which", lambda _: "/usr/bin/sudo")
     for system, name, sudo in (("SunOS", "illumos", False), ("FreeBSD", "freebsd", True), ("Linux", "linux", True)):
-        found = find(environ, tmp_path, euid=1000, system=system)
-        assert (found.path, found.system, found.sudo) == (str(tool), name, sudo)
+        dtrace_tool = find(environ, tmp_path, euid=1000, system=system)
+        assert (dtrace_tool.path, dtrace_tool.system, dtrace_tool.sudo) == (str(tool), name, sudo)
     assert not find(environ, tmp_path, euid=0, system="FreeBSD").sudo
     with pytest.raises(UnavailableError, match="no D scripts for Darwin"):
         find(environ, tmp_path, system="Darwin")
@@ -439,7 +445,9 @@ def test_an_hbas_packet_is_its_disks_io_with_issuer_and_stages(names):
         + "@@ thread emlxs_thread zpool-data\t99\tzpool-data\n"
         + "@@ late emlxs_thread emlxs0_channel3\t97\t103000\t1238738\tzpool-data\t99\temlxs0_channel3\n"
     )
-    scripts = {one.name: one for one in manifests() if one.name in ("sd", "emlxs_sli4", "emlxs_thread")}
+    scripts = {
+        manifest.name: manifest for manifest in manifests() if manifest.name in ("sd", "emlxs_sli4", "emlxs_thread")
+    }
     maps, decoder = Maps(scripts.values(), names), DtraceDecoder()
     lines = [event.text for one in decoder.feed(text.encode()) for event in maps.take(one)]
     records = [decoded(line, scripts[line.split()[1]].records[line.split()[0]]) for line in lines]
@@ -447,9 +455,16 @@ def test_an_hbas_packet_is_its_disks_io_with_issuer_and_stages(names):
     threads.learn(records[2])
     joined = Outliers(scripts.values(), names.name, threads)
     joined.take(records)
-    (one,) = joined.take_ready(100.0, 2_000_000, hold=0).outliers
-    assert (one.device, one.op, one.sector, one.bytes, one.pid, one.comm) == ("sd0", "write", 4096, 2048, 5102, "lgwr")
-    assert (one.total_us, one.unaccounted_us) == (1_238_999, 2)
-    assert one.stages_us == {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903}
-    (wait,) = one.waits
+    (outlier,) = joined.take_ready(100.0, 2_000_000, hold=0).outliers
+    assert (outlier.device, outlier.op, outlier.sector, outlier.bytes, outlier.pid, outlier.comm) == (
+        "sd0",
+        "write",
+        4096,
+        2048,
+        5102,
+        "lgwr",
+    )
+    assert (outlier.total_us, outlier.unaccounted_us) == (1_238_999, 2)
+    assert outlier.stages_us == {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903}
+    (wait,) = outlier.waits
     assert (wait.thread, wait.delay_us, wait.instead) == ("emlxs0_channel3", 1_238_738, "zpool-data (prio 99)")

@@ -23,8 +23,8 @@ OF_ONE_KERNEL = {
 
 @pytest.mark.parametrize("system", PORTABLE)
 def test_a_script_that_another_makes_needless_is_not_tried(system):
-    found = program.always_on(program.manifests(system))
-    assert [one.name for one in found] == ALWAYS[system]
+    manifests = program.always_on(program.manifests(system))
+    assert [manifest.name for manifest in manifests] == ALWAYS[system]
 
 
 @pytest.mark.parametrize("system", PORTABLE)

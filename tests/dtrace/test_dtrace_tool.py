@@ -19,7 +19,7 @@ def golden(name):
 
 
 def test_every_capture_is_understood():
-    found = [one for path in CAPTURES for one in messages(path.read_text())]
+    found = [message for path in CAPTURES for message in messages(path.read_text())]
     assert len(found) == sum(len(path.read_text().splitlines()) for path in CAPTURES) > 40
     assert not [one for one in found if isinstance(one, Other)]
 
@@ -167,10 +167,10 @@ def test_foreign_text_is_clean_and_short():
         "\x07" * 999,
         f"dtrace: error in a for probe ID 1 (\x1b): {'y' * 999}",
     ):
-        (found,) = messages(text)
-        words = {Refused: "reason", Other: "text", Fault: "what"}[type(found)]
-        assert is_clean(getattr(found, words))
-        assert len(getattr(found, words)) <= dtrace_program.MAX_REASON
+        (actual_message,) = messages(text)
+        words = {Refused: "reason", Other: "text", Fault: "what"}[type(actual_message)]
+        assert is_clean(getattr(actual_message, words))
+        assert len(getattr(actual_message, words)) <= dtrace_program.MAX_REASON
 
 
 def test_mutated_messages_never_raise():

@@ -79,11 +79,13 @@ def test_hidden_paths_without_a_number_of_their_own_stay_apart(tmp_path):
 def test_latmon_reads_the_same_ios_back(recording, tmp_path):
     text, back = written(write_text, recording, tmp_path / "text"), tmp_path / "back.latmon.jsonl.gz"
     assert main(["import", str(text), "--from", "blkparse", "--threshold", "0s", "-o", str(back)]) == 0
-    frames = [one for one in open_recording(back) if isinstance(one, Frame)]
-    found = {(one.sector, one.op, one.total_us): one for frame in frames for one in frame.outliers}
-    assert found.keys() == {(one.sector, one.op, one.total_us + (one.admission_us or 0)) for one in IOS}
+    frames = [frame for frame in open_recording(back) if isinstance(frame, Frame)]
+    outliers = {
+        (outlier.sector, outlier.op, outlier.total_us): outlier for frame in frames for outlier in frame.outliers
+    }
+    assert outliers.keys() == {(one.sector, one.op, one.total_us + (one.admission_us or 0)) for one in IOS}
     for one in IOS:
-        same = found[one.sector, one.op, one.total_us + (one.admission_us or 0)]
+        same = outliers[one.sector, one.op, one.total_us + (one.admission_us or 0)]
         queue = sum(one.stages_us.get(stage, 0) for stage in ("queue", "requeue")) + (one.admission_us or 0)
         assert same.stages_us == {"queue": queue, "hba": same.total_us - queue}
         assert (same.bytes, same.pid, same.comm) == (4096, 42, "fio")
@@ -99,7 +101,9 @@ def test_failed_ios_have_their_errno_and_are_read_back_with_it(recording, tmp_pa
     assert (statuses[72], statuses[80], statuses[64]) == ("no space", "I/O error", "")
     failed = {row[1:]: ios for frame in frames for row, ios in frame[ERRORS].items()}
     assert failed == {("write", "no space"): 1, ("read", "I/O error"): 1}
-    timed = sum(one.count for frame in frames for series, one in frame.histograms.items() if series.stage == "total")
+    timed = sum(
+        histogram.count for frame in frames for series, histogram in frame.histograms.items() if series.stage == "total"
+    )
     seen = sum(done.count for frame in frames for done in frame.seen.values())
     assert (timed, seen) == (len(IOS) - 2, len(IOS))
 

@@ -77,8 +77,8 @@ def demo(tmp_path_factory):
 def small(tmp_path):
     """A name that means harm, an idle window, a gap, a mark, a hole without a gap line, and no end."""
     path = tmp_path / "small.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN)
-    made.append(
+    given_writer = Writer.create(path, ORIGIN)
+    given_writer.append(
         one(
             0,
             histograms=io_of("sda", [5, 63, 64, 100_000]) | io_of(EVIL, [7]),
@@ -86,13 +86,13 @@ def small(tmp_path):
             outstanding={"sda": Outstanding(3, 1)},
         )
     )
-    made.append(one(1))
-    made.gap("enospc", 2.0)
-    made.mark(Mark("max_vec 4\u2192", 14 * SECOND, 1_767_582_004.0))
-    made.append(one(4, histograms=io_of("sda", [64]), health=Health(lost_events=3)))
-    made.append(one(9, histograms=io_of("sda", [2**33])))
-    made.flush()
-    os.close(made._descriptor)  # killed: the lock goes with the process
+    given_writer.append(one(1))
+    given_writer.gap("enospc", 2.0)
+    given_writer.mark(Mark("max_vec 4\u2192", 14 * SECOND, 1_767_582_004.0))
+    given_writer.append(one(4, histograms=io_of("sda", [64]), health=Health(lost_events=3)))
+    given_writer.append(one(9, histograms=io_of("sda", [2**33])))
+    given_writer.flush()
+    os.close(given_writer._descriptor)  # killed: the lock goes with the process
     return path
 
 
@@ -154,9 +154,9 @@ def test_jsonl_has_no_number_that_json_has_not(tmp_path):
     path = tmp_path / "inf.latmon.jsonl.gz"
     header = recording_encode.to_bytes(recording_encode.encode_origin(ORIGIN))
     path.write_bytes(pack(header + b'{"type":"new","x":1e999}\n{"type":"new","y":"\xc2\x9b"}\n', 0, 0))
-    found = export(path, "jsonl").splitlines()
-    assert json.loads(found[1]) == {"type": "damage", "text": "a line has a number that is out of range"}
-    assert found[2] == b'{"type":"new","y":"\\u009b"}'
+    lines = export(path, "jsonl").splitlines()
+    assert json.loads(lines[1]) == {"type": "damage", "text": "a line has a number that is out of range"}
+    assert lines[2] == b'{"type":"new","y":"\\u009b"}'
 
 
 @pytest.mark.parametrize("headless", [False, True])
@@ -193,12 +193,12 @@ def test_csv_is_tidy_and_no_formula(small):
     data = export(small, "csv", buckets=True)
     assert data.startswith(b"time,mono_us,dt_us,device,op,stage,low_us,high_us,count,includes\r\n")
     assert b'"\'=cmd|""x"",[/red]"' in data
-    found = rows(data)
-    assert [r["stage"] for r in found if not r["device"]] == [
+    actual_rows = rows(data)
+    assert [r["stage"] for r in actual_rows if not r["device"]] == [
         *("", "", "gap: enospc", "mark: max_vec 4\u2192", "", "gap: windows-missing", ""),
         "damage: ended without a closing line (killed?)",
     ]
-    sda = [(int(r["low_us"]), int(r["high_us"]), int(r["count"])) for r in found if r["device"] == "sda"]
+    sda = [(int(r["low_us"]), int(r["high_us"]), int(r["count"])) for r in actual_rows if r["device"] == "sda"]
     assert sda[:3] == [(5, 6, 1), (60, 64, 1), (64, 72, 1)]
     assert row(["-1", "@x", "+1", 'a"b', "a,b", None, 7]) == b'\'-1,\'@x,\'+1,"a""b","a,b",,7\r\n'
 
@@ -339,10 +339,10 @@ def test_hlog_says_the_quantiles_that_latmon_says():
 
 
 def test_perfetto_nests_stages_in_outliers(demo):
-    whole = json.loads(export(demo, "perfetto"))
-    events = whole["traceEvents"]
+    document = json.loads(export(demo, "perfetto"))
+    events = document["traceEvents"]
     assert {e["ph"] for e in events} <= {"M", "X", "C", "i"}
-    assert whole["otherData"]["windows"] == 6
+    assert document["otherData"]["windows"] == 6
     open_until, stamps = {}, {}
     for e in events:
         if e["ph"] == "C":
@@ -362,13 +362,13 @@ def test_perfetto_nests_stages_in_outliers(demo):
 
 def test_perfetto_has_a_lane_for_each_at_once_and_says_what_is_missing(tmp_path):
     path = tmp_path / "a.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN)
+    given_writer = Writer.create(path, ORIGIN)
     many = tuple(Outlier(0.0, 10 * SECOND + i, "sda", "read", 500_000) for i in range(MAX_LANES + 5))
-    made.append(one(0, outliers=many))
-    made.gap("enospc", 1.0)
-    made.append(one(2, seen={Flow("sda", "read"): Completed(4, 4096)}))
-    made.append(one(3))
-    made.close()
+    given_writer.append(one(0, outliers=many))
+    given_writer.gap("enospc", 1.0)
+    given_writer.append(one(2, seen={Flow("sda", "read"): Completed(4, 4096)}))
+    given_writer.append(one(3))
+    given_writer.close()
     events = json.loads(export(path, "perfetto"))["traceEvents"]
     assert len({e["tid"] for e in events if e["ph"] == "X"}) == MAX_LANES
     assert sum(e["ph"] == "i" and e["args"].get("dur") == 500_000 for e in events) == 5
@@ -378,11 +378,11 @@ def test_perfetto_has_a_lane_for_each_at_once_and_says_what_is_missing(tmp_path)
 
 def test_perfetto_ends_its_counters_at_a_gap_and_begins_them_again(tmp_path):
     path = tmp_path / "a.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN)
+    given_writer = Writer.create(path, ORIGIN)
     busy = {"seen": {Flow("sda", "read"): Completed(4, 4096)}, "outstanding": {"sda": Outstanding(3, 1)}}
     for number in (0, 1, 62, 63):
-        made.append(one(number, **busy))
-    made.close()
+        given_writer.append(one(number, **busy))
+    given_writer.close()
     events = json.loads(export(path, "perfetto"))["traceEvents"]
     begin = next(e["ts"] for e in events if e["name"] == "IOPS")
     for name, key, value in (("IOPS", "read", 4.0), ("outstanding", "in_driver", 3)):
@@ -392,12 +392,12 @@ def test_perfetto_ends_its_counters_at_a_gap_and_begins_them_again(tmp_path):
 
 def test_perfetto_leaves_out_what_is_in_flight_where_it_is_not_known(tmp_path):
     path = tmp_path / "a.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN)
+    given_writer = Writer.create(path, ORIGIN)
     for number, now in enumerate((Outstanding(3, 1), Outstanding(None, None), Outstanding(2, None), Outstanding(0, 0))):
-        made.append(one(number, outstanding={"sda": now}))
-    made.append(one(4, outstanding={"sda": Outstanding(5, 1)}))
-    made.append(one(5))
-    made.close()
+        given_writer.append(one(number, outstanding={"sda": now}))
+    given_writer.append(one(4, outstanding={"sda": Outstanding(5, 1)}))
+    given_writer.append(one(5))
+    given_writer.close()
     events = [e for e in json.loads(export(path, "perfetto"))["traceEvents"] if e["name"] == "outstanding"]
     begin = events[0]["ts"]
     assert [(round((e["ts"] - begin) / SECOND), e["args"]) for e in events] == [
@@ -471,7 +471,7 @@ def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):
     theme = header["term"]["theme"]
     assert theme.keys() == {"fg", "bg", "palette"}  # version 3 knows no theme without one of them
     assert len(theme["palette"].split(":")) in (8, 16)
-    assert all(re.fullmatch("#[0-9a-f]{6}", one) for one in (theme["fg"], theme["bg"], *theme["palette"].split(":")))
+    assert all(re.fullmatch("#[0-9a-f]{6}", part) for part in (theme["fg"], theme["bg"], *theme["palette"].split(":")))
     assert [e[0] for e in events] == [0, 0.5, 0.5, 0.5, 0.5, 1.0]
     _, *fast = map(json.loads, export(demo, "cast", speed=1000).splitlines())
     assert len(fast) == 3
@@ -499,9 +499,9 @@ def test_a_colour_has_its_nearest_of_256():
 
 def test_redaction_is_carried_on(tmp_path):
     path = tmp_path / "r.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN, redaction=Redaction())
-    made.append(one(0, histograms=io_of("sda", [5])))
-    made.close()
+    given_writer = Writer.create(path, ORIGIN, redaction=Redaction())
+    given_writer.append(one(0, histograms=io_of("sda", [5])))
+    given_writer.close()
     for form in FORMATS:
         assert b"redacted" in export(path, form), form
 
@@ -513,9 +513,9 @@ WEB, BACKUP = "/system.slice/web.service", "/system.slice/backup.service"
 def who(tmp_path):
     """Two windows with issuers, sizes, order and files of sda, and a process of sdb."""
     path = tmp_path / "who.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN)
+    given_writer = Writer.create(path, ORIGIN)
     for number in range(2):
-        made.append(
+        given_writer.append(
             one(
                 number,
                 devices=(Device("sda", 8, 0), Device("sdb", 8, 16)),
@@ -536,7 +536,7 @@ def who(tmp_path):
                 },
             )
         )
-    made.close()
+    given_writer.close()
     return path
 
 
@@ -642,10 +642,10 @@ def test_a_disk_that_fills_up_is_no_fault_of_the_recording(demo, tmp_path, monke
 
 def test_stamps_and_gaps_beyond_the_calendar_are_exported(tmp_path):
     path = tmp_path / "far.latmon.jsonl.gz"
-    made = Writer.create(path, replace(ORIGIN, start_wall=253_402_300_799.0))
-    made.append(replace(one(0, histograms=io_of("sda", [5])), wall=253_402_300_799.0))
-    made.gap("odd", 1e99)
-    made.close()
+    given_writer = Writer.create(path, replace(ORIGIN, start_wall=253_402_300_799.0))
+    given_writer.append(replace(one(0, histograms=io_of("sda", [5])), wall=253_402_300_799.0))
+    given_writer.gap("odd", 1e99)
+    given_writer.close()
     for form in FORMATS:
         assert export(path, form), form
     assert export(path, "csv", buckets=True)

@@ -22,7 +22,7 @@ def _short_texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         made.append((device, verdict, text))
         return text
 
-    modules = {__import__(one.evaluate.__module__, fromlist=["RULE"]) for one in RULES}
+    modules = {__import__(rule.evaluate.__module__, fromlist=["RULE"]) for rule in RULES}
     for module in modules:
         if hasattr(module, "short_text"):
             monkeypatch.setattr(module, "short_text", checked)

@@ -279,9 +279,9 @@ def test_files_that_are_no_recordings_are_refused(tmp_path):
 
 def test_damage_is_said(yesterday, tmp_path):
     (tmp_path / "broken.gz").write_bytes(b"no recording")
-    whole = (yesterday / "host.latmon.jsonl.gz").read_bytes()
-    at = len(whole) // 2
-    (tmp_path / "host.latmon.jsonl.gz").write_bytes(whole[:at] + bytes(200) + whole[at + 200 :])
+    whole_bytes = (yesterday / "host.latmon.jsonl.gz").read_bytes()
+    at = len(whole_bytes) // 2
+    (tmp_path / "host.latmon.jsonl.gz").write_bytes(whole_bytes[:at] + bytes(200) + whole_bytes[at + 200 :])
     baseline = read_hour(tmp_path, NOW)
     assert isinstance(baseline, Baseline)
     assert "broken.gz" in baseline.remark

@@ -24,13 +24,13 @@ def share(value):
 
 def evidence(monkeypatch, blocks, finding=None, *, backend="demo", devices=()):
     """Return the text of the fact after `blocks`, pairs of (context, whether the finding is there); None without."""
-    one = RuleEngine(Origin(backend, "host", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S), devices)
+    rule_engine = RuleEngine(Origin(backend, "host", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S), devices)
     finding = finding or named()
     for at, (context, is_there) in enumerate(blocks, 1):
         some = (finding,) if is_there else ()
         monkeypatch.setattr(engine, "evaluate_rules", lambda *_, some=some: iter([some]))
-        one.take(frame(BEGIN_S + 5 * at, host_context=context))
-    facts = [fact for fact in one.current[0].facts if fact.name == "at_the_same_time"]
+        rule_engine.take(frame(BEGIN_S + 5 * at, host_context=context))
+    facts = [fact for fact in rule_engine.current[0].facts if fact.name == "at_the_same_time"]
     return facts[0].text if facts else None
 
 
@@ -90,8 +90,8 @@ def test_a_setting_coincides_with_nothing(monkeypatch):
 )
 def test_retransmits_are_beside_devices_behind_tcp_only(monkeypatch, driver, name, is_named):
     blocks = before_and_during({"tcp_retransmits": interval_value(500, 5 * S)}, {})
-    found = evidence(monkeypatch, blocks, named(device=name), devices=(disk(name, driver=driver),))
-    assert bool(found) == is_named
+    actual_evidence = evidence(monkeypatch, blocks, named(device=name), devices=(disk(name, driver=driver),))
+    assert bool(actual_evidence) == is_named
 
 
 def test_of_a_fleet_the_host_of_the_device_counts(monkeypatch):
@@ -107,10 +107,10 @@ def test_every_value_that_is_named_is_one_of_the_table():
 
 def test_an_hour_is_kept_in_few_spans(monkeypatch):
     monkeypatch.setattr(engine, "evaluate_rules", lambda *_: iter([]))
-    one = RuleEngine(Origin("demo", "host", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S))
+    rule_engine = RuleEngine(Origin("demo", "host", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S))
     for at in range(1, 900):
-        one.take(frame(BEGIN_S + 5 * at, host_context={"a:steal": share(0.1), "a:arc": interval_value(1, 1)}))
-    spans = one._coincidences._spans
+        rule_engine.take(frame(BEGIN_S + 5 * at, host_context={"a:steal": share(0.1), "a:arc": interval_value(1, 1)}))
+    spans = rule_engine._coincidences._spans
     assert len(spans) <= KEPT_US // (30 * S) + 1
     assert {name for span in spans for name in span.context} == {"a:steal"}
     assert KEPT_US <= sum(span.context["a:steal"].weight for span in spans) <= KEPT_US + 30 * S

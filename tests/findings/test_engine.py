@@ -26,9 +26,9 @@ def named(rule="starved-io", device="sda", severity=WARNING, **changed):
 @pytest.fixture
 def reported(monkeypatch):
     """Findings of the next block, without an evaluation."""
-    found = [named()]
-    monkeypatch.setattr(engine, "evaluate_rules", lambda _facts, _settings, _failed: iter([tuple(found)]))
-    return found
+    findings = [named()]
+    monkeypatch.setattr(engine, "evaluate_rules", lambda _facts, _settings, _failed: iter([tuple(findings)]))
+    return findings
 
 
 def seconds(first, last):
@@ -37,10 +37,10 @@ def seconds(first, last):
 
 
 def fed(items, origin=ORIGIN):
-    one = RuleEngine(origin)
+    rule_engine = RuleEngine(origin)
     for item in items:
-        one.take(item)
-    return one
+        rule_engine.take(item)
+    return rule_engine
 
 
 def spans(one):
@@ -49,74 +49,78 @@ def spans(one):
 
 @pytest.mark.usefixtures("reported")
 def test_behind_a_hole_of_one_frame_everything_begins_again():
-    one = fed([*seconds(100, 110), *seconds(111, 113)])
-    assert (one.current, one.lasting) == ((), ())
-    assert [(each.begin_us // S, each.end_us // S, each.found_us // S) for each in one.episodes] == [(102, 110, 10)]
+    rule_engine = fed([*seconds(100, 110), *seconds(111, 113)])
+    assert (rule_engine.current, rule_engine.lasting) == ((), ())
+    assert [(each.begin_us // S, each.end_us // S, each.found_us // S) for each in rule_engine.episodes] == [
+        (102, 110, 10)
+    ]
     for each in seconds(113, 115):
-        one.take(each)
-    assert spans(one) == [(111, 115)]
-    assert len(one.lasting) == 1
-    assert len(one.episodes) == 2
+        rule_engine.take(each)
+    assert spans(rule_engine) == [(111, 115)]
+    assert len(rule_engine.lasting) == 1
+    assert len(rule_engine.episodes) == 2
 
 
 @pytest.mark.usefixtures("reported")
 def test_another_boot_ends_what_lasts():
-    one = fed([*seconds(1000, 1010), *seconds(20, 30)])
-    assert all(each.begin_us <= each.end_us for each in one.episodes)
-    assert sorted((each.begin_us // S, each.end_us // S) for each in one.episodes) == [(25, 30), (1005, 1010)]
+    rule_engine = fed([*seconds(1000, 1010), *seconds(20, 30)])
+    assert all(each.begin_us <= each.end_us for each in rule_engine.episodes)
+    assert sorted((each.begin_us // S, each.end_us // S) for each in rule_engine.episodes) == [(25, 30), (1005, 1010)]
 
 
 @pytest.mark.usefixtures("reported")
 def test_frames_behind_a_minute_are_blocks_as_ever():
     minute = Minute(frame=frame(160, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
-    one = fed([*seconds(98, 100), minute, *seconds(160, 170)])
-    assert spans(one) == [(98, 100), (100, 160), (160, 165), (165, 170)]
-    assert one.facts.span_us == 70 * S, "a roll-up can't be cut: it stays until there is most of a minute behind it"
+    rule_engine = fed([*seconds(98, 100), minute, *seconds(160, 170)])
+    assert spans(rule_engine) == [(98, 100), (100, 160), (160, 165), (165, 170)]
+    assert rule_engine.facts.span_us == 70 * S, (
+        "a roll-up can't be cut: it stays until there is most of a minute behind it"
+    )
     for each in seconds(170, 205):
-        one.take(each)
-    assert one.facts.span_us == 45 * S
+        rule_engine.take(each)
+    assert rule_engine.facts.span_us == 45 * S
     late = Minute(frame=frame(300, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
-    one.take(late)
-    assert spans(one) == [(240, 300)]
+    rule_engine.take(late)
+    assert spans(rule_engine) == [(240, 300)]
 
 
 def test_stamps_that_wobble_leave_a_whole_minute():
     def wobbling(n):
         return frame(n + (0.0003, -0.0003, 0.0001)[n % 3], dt_us=S + (-600, 400, 200)[(n + 1) % 3])
 
-    one, seen = RuleEngine(ORIGIN), set()
+    rule_engine, seen = RuleEngine(ORIGIN), set()
     for n in range(101, 400):
-        if one.take(wobbling(n)) and n > 170:
-            seen.add(len(one.facts.window))
+        if rule_engine.take(wobbling(n)) and n > 170:
+            seen.add(len(rule_engine.facts.window))
     assert seen == {12}
 
 
 def test_the_oldest_of_the_least_urgent_is_forgotten(reported, monkeypatch):
     monkeypatch.setattr(episodes, "MAX_EPISODES", 3)
-    one = RuleEngine(replace(ORIGIN, measured={"total": ()}))
+    rule_engine = RuleEngine(replace(ORIGIN, measured={"total": ()}))
     cases = [("a", CRITICAL), ("b", NOTICE), ("c", NOTICE), ("d", WARNING), ("e", WARNING)]
     for n, (device, severity) in enumerate(cases):
         reported[:] = [named("peer-outlier", device, severity)]
         for each in seconds(100 + 5 * n, 105 + 5 * n):
-            one.take(each)
+            rule_engine.take(each)
     reported[:] = []
     for each in seconds(125, 130):
-        one.take(each)
-    assert [each.worst.device for each in one.episodes] == ["a", "d", "e"]
-    assert one.left_out == 2
+        rule_engine.take(each)
+    assert [each.worst.device for each in rule_engine.episodes] == ["a", "d", "e"]
+    assert rule_engine.left_out == 2
 
 
 def test_running_sums_are_those_of_the_window():
     loads = [((n % 7, {"hba": 90 + n, "softirq": 5}),) for n in range(131)]
-    one = fed([frame(100 + n, dt_us=S, traced=traced("sda", loads[n])) for n in range(1, 131)])
-    sums, again = one.facts.traced, Facts(one.facts.blocks, ORIGIN, {}).traced
+    rule_engine = fed([frame(100 + n, dt_us=S, traced=traced("sda", loads[n])) for n in range(1, 131)])
+    sums, again = rule_engine.facts.traced, Facts(rule_engine.facts.blocks, ORIGIN, {}).traced
     assert dict(sums.histograms) == dict(again.histograms)
     assert sums.histograms[Series("sda", "read", "total")].count == sum(n % 7 for n in range(71, 131))
     series = Series("sda", "read", "hba")
     assert dict(sums.by_total[series]) == dict(again.by_total[series])
     assert (sums.paths, sums.one_in) == (again.paths, 1)
-    assert "starved-io" not in one.silent
-    assert "outstanding-ceiling" in one.silent
+    assert "starved-io" not in rule_engine.silent
+    assert "outstanding-ceiling" in rule_engine.silent
 
 
 def test_a_rule_that_fails_is_noted_and_the_others_go_on(monkeypatch):
@@ -130,8 +134,8 @@ def test_a_rule_that_fails_is_noted_and_the_others_go_on(monkeypatch):
     )
     monkeypatch.setattr(engine, "RULES", rules)
     failed = {}
-    found = list(evaluate_rules(facts_of(lasting(1)), DEFAULT, failed))
-    assert [len(some) for some in found] == [0, 1]
+    actual_rules = list(evaluate_rules(facts_of(lasting(1)), DEFAULT, failed))
+    assert [len(rule) for rule in actual_rules] == [0, 1]
     assert failed[RULES[0].id].startswith("ZeroDivisionError: by nothing")
     assert len(failed[RULES[0].id]) == 200
 
@@ -139,7 +143,7 @@ def test_a_rule_that_fails_is_noted_and_the_others_go_on(monkeypatch):
 def test_a_cause_explains_what_is_no_more_urgent_on_all_that_it_is_about():
     cause = named("completion-wakeup", "sda", also=("sdb",))
     tails = [named("peer-outlier", device) for device in ("sda", "sdb", "sdc")]
-    assert {one.key for one in unexplained([cause, *tails])} == {cause.key, ("peer-outlier", "sdc")}
+    assert {finding.key for finding in unexplained([cause, *tails])} == {cause.key, ("peer-outlier", "sdc")}
     notice = named("completion-wakeup", "sda", NOTICE, also=("sdb",))
     assert len(unexplained([notice, *tails])) == 4
 
@@ -174,9 +178,9 @@ def test_two_hosts_of_a_fleet_with_the_same_finding_have_one_each(rule, values):
 
 def test_parts_of_what_only_on_demand_probes_time_are_theirs():
     on_demand = [frame(BEGIN_S + 5 * n, traced=traced("sda", ((3, {"hba": 90}),))) for n in range(3)]
-    assert [one.count for one in facts_of(on_demand).parts("sda", "read")] == [3, 3, 3]
+    assert [part.count for part in facts_of(on_demand).parts("sda", "read")] == [3, 3, 3]
     both = lasting(2, histograms=timed("sda", ((5, {"hba": 90}),)), traced=traced("sda", ((3, {"hba": 90}),)))
-    assert [one.count for one in facts_of(both).parts("sda", "read")] == [5, 5]
+    assert [part.count for part in facts_of(both).parts("sda", "read")] == [5, 5]
 
 
 def test_rules_that_had_their_input_in_less_than_half_of_the_evaluations_are_named():

@@ -40,11 +40,11 @@ class Host:
 
     @property
     def kept(self):
-        return [(one.worst.id, one.end_us // S - BEGIN_S) for one in self.engine.kept]
+        return [(episode.worst.id, episode.end_us // S - BEGIN_S) for episode in self.engine.kept]
 
     @property
     def spans(self):
-        return [(one.begin_us // S - BEGIN_S, one.end_us // S - BEGIN_S) for one in self.engine.episodes]
+        return [(episode.begin_us // S - BEGIN_S, episode.end_us // S - BEGIN_S) for episode in self.engine.episodes]
 
 
 def named(rule, device="sda", **changed):

@@ -23,17 +23,17 @@ def evaluated(counts, blocks=12, op="read", **more):
 
 
 def test_a_far_mode_is_a_notice():
-    (one,) = evaluated({**{us: 100 * n for us, n in USUAL.items()}, 500_000: 5})
-    assert (one.severity, one.device) == ("notice", "sda")
-    assert one.summary.startswith("sda: 60 of 12.0M reads take 492 ms or longer where half take less than 104 us")
-    assert (one.where.screen, one.where.op, one.where.low_us) == ("outliers", "read", 491_520)
+    (finding,) = evaluated({**{us: 100 * n for us, n in USUAL.items()}, 500_000: 5})
+    assert (finding.severity, finding.device) == ("notice", "sda")
+    assert finding.summary.startswith("sda: 60 of 12.0M reads take 492 ms or longer where half take less than 104 us")
+    assert (finding.where.screen, finding.where.op, finding.where.low_us) == ("outliers", "read", 491_520)
 
 
 def test_most_of_the_time_is_a_notice_still():
     """A write-back of large ones beside commits."""
-    (one,) = evaluated({**USUAL, 500_000: 5})
-    assert one.severity == "notice"
-    assert one.share > 0.6
+    (finding,) = evaluated({**USUAL, 500_000: 5})
+    assert finding.severity == "notice"
+    assert finding.share > 0.6
 
 
 @pytest.mark.parametrize(("us", "severity"), [(9_000_000, "notice"), (12_000_000, "warning")])
@@ -45,8 +45,8 @@ def test_ten_seconds_make_it_a_warning(us, severity):
 def test_what_begins_later_is_counted_from_there():
     """The 3 I/Os at 200 ms are a twentieth of 60: the mode begins behind them."""
     frames = [frame(BEGIN_S + 5 * k, histograms=reads({**USUAL, 5_000_000: 5, 200_000: k < 2})) for k in range(12)]
-    (one,) = found(RULE, frames)
-    assert one.summary.startswith("sda: 60 of")
+    (finding,) = found(RULE, frames)
+    assert finding.summary.startswith("sda: 60 of")
     assert evaluated({**USUAL, 500_000: 5}, limits={"between": 1.0})
 
 
@@ -117,8 +117,8 @@ def test_flushes_and_discards_take_what_they_take(op):
 
 def test_the_op_with_more_of_the_time_is_reported():
     reported = {**reads({**USUAL, 500_000: 5}), **reads({**USUAL, 3_000_000: 5}, "write")}
-    (one,) = found(RULE, lasting(12, histograms=reported))
-    assert one.where.op == "write"
+    (finding,) = found(RULE, lasting(12, histograms=reported))
+    assert finding.where.op == "write"
 
 
 def test_an_empty_capture_has_no_finding():
@@ -137,6 +137,6 @@ def test_an_empty_capture_has_no_finding():
 def test_the_drive_s_logs_are_advised_only_where_it_takes_the_time(hba_us, device, expected):
     stages = {} if hba_us is None else {"queue": 500_000 - hba_us, "hba": hba_us}
     slow = Outlier(0.0, 0, device, "read", 500_000, stages)
-    (one,) = found(RULE, lasting(12, histograms=reads({**USUAL, 500_000: 5}, device=device), outliers=(slow,)))
-    text = " | ".join(step.text for step in one.steps)
+    (finding,) = found(RULE, lasting(12, histograms=reads({**USUAL, 500_000: 5}, device=device), outliers=(slow,)))
+    text = " | ".join(step.text for step in finding.steps)
     assert {words: words in text for words in expected} == expected

@@ -18,27 +18,27 @@ def waits(load=LOAD, queued=36, in_driver=4, name="sda"):
 
 
 def test_the_driver_has_room_and_the_device_isn_t_what_is_slow():
-    (one,) = found(RULE, lasting(**waits()), [disk(limits=BFQ)])
-    assert (one.severity, one.where.screen, one.share) == ("warning", "stages", pytest.approx(0.9))
-    assert one.summary == (
+    (finding,) = found(RULE, lasting(**waits()), [disk(limits=BFQ)])
+    assert (finding.severity, finding.where.screen, finding.share) == ("warning", "stages", pytest.approx(0.9))
+    assert finding.summary == (
         "sda: 90% of the I/Os' time passes above the driver, where 36 wait on average, "
         "and its driver has room: 4 of 32 (queue_depth) are in use"
     )
-    text = " ".join(step.text for step in one.steps)
+    text = " ".join(step.text for step in finding.steps)
     assert all(word in text for word in ("scheduler", "wbt_lat_usec", "cgroup", "suspended"))
-    assert {fact.name: fact.value for fact in one.facts}["wait_us"] >= 45_000
+    assert {fact.name: fact.value for fact in finding.facts}["wait_us"] >= 45_000
 
 
 @pytest.mark.parametrize("in_driver", [4, 16])
 def test_a_driver_that_sends_no_more_has_no_room(in_driver):
     walled = waits() | {"depths": {"sda": depths({in_driver: 5000}, {36: 5000})}}
-    (one,) = found(RULE, lasting(**walled), [disk(limits=BFQ)])
+    (finding,) = found(RULE, lasting(**walled), [disk(limits=BFQ)])
     why = f"its driver is limited to {in_driver} in flight, though queue_depth allows 32"
-    assert one.summary.endswith(f"36 wait on average, and {why}")
+    assert finding.summary.endswith(f"36 wait on average, and {why}")
     before = lasting(8, **walled)
     after = [frame(140 + 5 * n, **waits(queued=0, in_driver=16)) for n in range(4)]
-    (one,) = found(RULE, [*before, *after], [disk(limits=BFQ)])
-    assert one.summary.endswith(why), "though in the window's sum it has more"
+    (finding,) = found(RULE, [*before, *after], [disk(limits=BFQ)])
+    assert finding.summary.endswith(why), "though in the window's sum it has more"
 
 
 def test_no_two_findings_of_a_device_contradict_each_other_about_its_depth():
@@ -48,15 +48,17 @@ def test_no_two_findings_of_a_device_contradict_each_other_about_its_depth():
     free = waits(((40, {"queue": 20, "hba": 5_000}),)) | {"depths": {"sda": depths({0: 4500, 30: 500}, {0: 5000})}}
     for at in range(24):
         engine.take(frame(100 + 5 * at, **(held if 4 <= at < 8 else free)))
-    texts = [one.worst.summary for one in engine.episodes] + [one.last.summary for one in engine.episodes]
+    texts = [episode.worst.summary for episode in engine.episodes] + [
+        episode.last.summary for episode in engine.episodes
+    ]
     assert any("its driver is limited to 4 I/Os in flight" in text for text in texts)
     assert not any("has room" in text for text in texts)
 
 
 def test_depths_alone_report_it_by_little_s_law():
-    (one,) = found(RULE, lasting(**waits(load=None)), [disk(limits=BFQ)])
-    assert one.share == pytest.approx(0.924, abs=0.001)
-    assert next(fact.text for fact in one.facts if fact.name == "wait_us").startswith("by Little's law")
+    (finding,) = found(RULE, lasting(**waits(load=None)), [disk(limits=BFQ)])
+    assert finding.share == pytest.approx(0.924, abs=0.001)
+    assert next(fact.text for fact in finding.facts if fact.name == "wait_us").startswith("by Little's law")
 
 
 @pytest.mark.parametrize(("queue_us", "fires"), [(480_000, False), (520_000, True)])
@@ -64,13 +66,13 @@ def test_where_the_kernel_does_not_count_waiting_ios_their_times_do(queue_us, fi
     """4 IOPS: two wait on average where each waits for 500 ms."""
     measured = traced("sda", ((20, {"queue": queue_us, "hba": 50_000}),))
     frames = lasting(depths={"sda": depths({0: 4000, 4: 1000})}, kernel=done("sda", 20), traced=measured)
-    some = found(RULE, frames, [disk(limits=BFQ)])
-    assert bool(some) is fires
-    for one in some:
-        facts = {fact.name: fact for fact in one.facts}
+    findings = found(RULE, frames, [disk(limits=BFQ)])
+    assert bool(findings) is fires
+    for finding in findings:
+        facts = {fact.name: fact for fact in finding.facts}
         assert facts["queued"].text == "2.1 wait above the driver on average by Little's law, from their times"
         assert facts["wait_us"].text.startswith("half of the waits are above ")
-        assert one.share == pytest.approx(0.91, abs=0.01)
+        assert finding.share == pytest.approx(0.91, abs=0.01)
 
 
 def test_a_requeue_is_a_wait_above_the_driver_too():
@@ -124,16 +126,18 @@ def test_devices_that_fill_their_host_together_are_named():
     )
     assert (second.device, "another adapter" in second.steps[0].text) == ("sdb", True)
     uneven = both | {"depths": both["depths"] | {"sda": depths({13: 5000}, {117: 5000}), "sdb": depths({3: 5000})}}
-    assert [one.device for one in found(RULE, lasting(**uneven), [disk("sda", limits), disk("sdb", limits)])] == ["sda"]
+    assert [
+        finding.device for finding in found(RULE, lasting(**uneven), [disk("sda", limits), disk("sdb", limits)])
+    ] == ["sda"]
     (alone,) = found(RULE, lasting(**waits()), [disk("sda", limits), disk("sdb", limits)])
     assert "4 of 16 (can_queue)" in alone.summary
 
 
 def test_solaris_has_no_cgroups():
     limits = {"un_throttle": (256, ""), "un_f_disksort_disabled": (0, "")}
-    (one,) = found(RULE, lasting(**waits()), [disk(limits=limits)], kernel="SunOS 5.11")
-    assert "wsvc_t" in one.steps[0].text
-    assert len(one.steps) == 1
+    (finding,) = found(RULE, lasting(**waits()), [disk(limits=limits)], kernel="SunOS 5.11")
+    assert "wsvc_t" in finding.steps[0].text
+    assert len(finding.steps) == 1
 
 
 def test_idle_and_unknown_devices_are_none():

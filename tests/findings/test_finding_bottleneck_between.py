@@ -20,7 +20,7 @@ def iostat(await_ms, rate=400, disk="sda"):
 def esxtop(*latencies_ms):
     disks = range(len(latencies_ms))
     names = [rf"\\esx\Physical Disk SCSI Device(naa.{n})\{one}" for n in disks for one in COUNTERS]
-    lines = [",".join(f'"{one}"' for one in ("(PDH-CSV 4.0) (UTC)(0)", *names))]
+    lines = [",".join(f'"{name}"' for name in ("(PDH-CSV 4.0) (UTC)(0)", *names))]
     for n in range(5):
         values = [value for ms in latencies_ms for value in (410, 100, 3.1, 0.8, ms)]
         lines.append(",".join(f'"{one}"' for one in (f"03/02/2026 10:00:0{n}", *values)))
@@ -36,10 +36,10 @@ def findings(tmp_path, text):
 
 def test_the_layer_between_two_tools_is_named(tmp_path):
     summary = findings(tmp_path, f"The guest:\n{iostat(40)}\nThe host:\n{esxtop(0.5, 0.3)}")
-    (one,) = summary["findings"]
-    assert (one["id"], one["device"], one["severity"]) == ("bottleneck-between", "sda", "warning")
-    assert "iostat has 40 ms for an I/O on average, esxtop 500 us at most (naa.0)" in one["summary"]
-    assert "the guest's queue and driver, or the virtual adapter" in one["summary"]
+    (finding,) = summary["findings"]
+    assert (finding["id"], finding["device"], finding["severity"]) == ("bottleneck-between", "sda", "warning")
+    assert "iostat has 40 ms for an I/O on average, esxtop 500 us at most (naa.0)" in finding["summary"]
+    assert "the guest's queue and driver, or the virtual adapter" in finding["summary"]
     assert "bottleneck-between" not in str(summary["findings_by"])
 
 
@@ -72,10 +72,10 @@ def biolatency(ms):
 
 
 def test_operations_on_files_are_above_the_block_layer(tmp_path):
-    (one,) = findings(tmp_path, f"{events('ext4slower', 40)}\n{undated(iostat(0.5))}")["findings"]
-    assert (one["id"], one["device"]) == ("bottleneck-between", "ext4")
-    assert "a table of operations on files has 40 ms for an I/O on average, iostat 500 us" in one["summary"]
-    assert "between the file system and the block layer" in one["summary"]
+    (finding,) = findings(tmp_path, f"{events('ext4slower', 40)}\n{undated(iostat(0.5))}")["findings"]
+    assert (finding["id"], finding["device"]) == ("bottleneck-between", "ext4")
+    assert "a table of operations on files has 40 ms for an I/O on average, iostat 500 us" in finding["summary"]
+    assert "between the file system and the block layer" in finding["summary"]
 
 
 @pytest.mark.parametrize(

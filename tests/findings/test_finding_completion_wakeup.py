@@ -89,10 +89,10 @@ def test_recorded_times_of_single_waits_name_the_thread_that_ran_longest():
     """Without the thread's own row of wake-ups, whose last thread is another one."""
     rows = reported(146_000, 8, instead="busy (prio 98)", ran_us=140_000)
     load = traced("sda", (FAST, held(146_000, 8)))
-    (one,) = found(RULE, [frame(traced=load, outliers=rows, thresholds_us={"sda": 100_000})])
-    assert "ran up to 146 ms later while busy (prio 98) had its CPU; the device" in one.summary
-    assert "busy (prio 98) ran on its CPU for 1.12 s of 1.17 s" in [fact.text for fact in one.facts]
-    assert "| grep -w busy" in one.steps[0].commands[0]
+    (finding,) = found(RULE, [frame(traced=load, outliers=rows, thresholds_us={"sda": 100_000})])
+    assert "ran up to 146 ms later while busy (prio 98) had its CPU; the device" in finding.summary
+    assert "busy (prio 98) ran on its CPU for 1.12 s of 1.17 s" in [fact.text for fact in finding.facts]
+    assert "| grep -w busy" in finding.steps[0].commands[0]
 
 
 def behind_two(labels, **ran_us):
@@ -100,7 +100,7 @@ def behind_two(labels, **ran_us):
     rows += reported(700_000, 2, instead="chronyd (prio 120)")
     load = (FAST, held(146_000, len(labels)), held(700_000, 2))
     waits = hist({20: 10_000, 146_000: len(labels), 700_000: 2})
-    (one,) = found(
+    (finding,) = found(
         RULE,
         [
             frame(
@@ -111,7 +111,7 @@ def behind_two(labels, **ran_us):
             )
         ],
     )
-    return one
+    return finding
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_the_bound_of_a_bucket_is_no_longest_wait():
     for logged, text in (((), "was at most 1.31 s"), (reported(2_000_000, 1), "was 2 s")):
         quiet = lasting(11, traced=traced("sda", (FAST,)))
         last = frame(BEGIN_S + 55, traced=load, tables={WAKEUPS: by_thread(late)}, outliers=logged)
-        (one,) = found(RULE, [*quiet, last])
-        facts = {fact.name: fact.text for fact in one.facts}
+        (finding,) = found(RULE, [*quiet, last])
+        facts = {fact.name: fact.text for fact in finding.facts}
         assert facts["wait_max"] == f"the longest wait {text}"
         assert "wakeup_max" not in facts or facts["wakeup_max"] == "its latest wake-up took at most 1.31 s"
     assert "wakeup_max" in facts
@@ -222,9 +222,9 @@ def test_devices_that_wait_for_the_same_thread_are_one_finding():
     )
     rows = (*reported(600_000, 2), *reported(600_000, 1, "sdb"))
     values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
-    (one,) = found(RULE, [frame(traced=both, outliers=rows, **values)])
-    assert one.device == "sda"
-    facts = {fact.name: fact for fact in one.facts}
+    (finding,) = found(RULE, [frame(traced=both, outliers=rows, **values)])
+    assert finding.device == "sda"
+    facts = {fact.name: fact for fact in finding.facts}
     assert (facts["others"].text, facts["at_once"].value) == ("sdb waited for the same thread", 3)
 
 
@@ -233,8 +233,8 @@ def test_the_named_device_stays_where_counts_are_near():
         parts = [traced(name, (FAST, held(600_000, n))) for name, n in counts.items()]
         rows = tuple(row for name, n in counts.items() for row in reported(600_000, n, name))
         limit = dict.fromkeys(counts, 100_000)
-        (one,) = found(RULE, [frame(traced=together(*parts), outliers=rows, thresholds_us=limit)])
-        return one.device, one.also
+        (finding,) = found(RULE, [frame(traced=together(*parts), outliers=rows, thresholds_us=limit)])
+        return finding.device, finding.also
 
     assert first({"sda": 4, "sdb": 5}) == first({"sda": 5, "sdb": 4}) == ("sda", ("sdb",))
     assert first({"sda": 2, "sdb": 5}) == ("sdb", ("sda",))
@@ -243,8 +243,11 @@ def test_the_named_device_stays_where_counts_are_near():
 def test_where_no_thread_is_known_devices_are_not_reported_to_share_one():
     parts = [traced(name, (FAST, held(600_000, 8))) for name in ("sda", "sdb")]
     values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
-    some = found(RULE, [frame(traced=together(*parts), **values)])
-    assert [(one.device, one.severity, one.also) for one in some] == [("sda", "notice", ()), ("sdb", "notice", ())]
+    findings = found(RULE, [frame(traced=together(*parts), **values)])
+    assert [(finding.device, finding.severity, finding.also) for finding in findings] == [
+        ("sda", "notice", ()),
+        ("sdb", "notice", ()),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -267,9 +270,9 @@ def test_without_rows_a_name_ties_a_late_thread_to_the_device(comm, severity):
         },
         "thresholds_us": {"sda": 100_000},
     }
-    (one,) = found(RULE, [frame(**values)], [disk(driver="mpt3sas"), disk("sdb", driver="mpt3sas")])
-    assert one.severity == severity
-    assert (comm in one.summary) is (severity == "critical")
+    (finding,) = found(RULE, [frame(**values)], [disk(driver="mpt3sas"), disk("sdb", driver="mpt3sas")])
+    assert finding.severity == severity
+    assert (comm in finding.summary) is (severity == "critical")
 
 
 def test_a_start_and_minutes_need_as_many_blocks():
@@ -300,7 +303,7 @@ def test_without_known_wakeups_it_is_a_notice():
 
 def test_a_thread_that_works_for_long_was_not_woken_late():
     """dm-crypt's worker: its wake-ups are short and its work is long."""
-    (one,) = found(
+    (finding,) = found(
         RULE,
         [
             frame(
@@ -310,7 +313,7 @@ def test_a_thread_that_works_for_long_was_not_woken_late():
             )
         ],
     )
-    assert one.severity == "notice"
+    assert finding.severity == "notice"
 
 
 @pytest.mark.parametrize(

@@ -25,23 +25,23 @@ def minute(*, throttled=49, io_bytes=819_200, issued=True, blocks=12):
 
 
 def test_the_cgroup_its_quota_and_its_program_are_named():
-    (one,) = found(RULE, minute())
-    assert (one.severity, one.device, one.also) == ("warning", "", ("loop0",))
-    assert one.summary == (
+    (finding,) = found(RULE, minute())
+    assert (finding.severity, finding.device, finding.also) == ("warning", "", ("loop0",))
+    assert finding.summary == (
         "orders-api of cgroup /pod-orders used up its CPU quota (16 ms of 100 ms) in 98% of the periods: "
         "it runs late, whenever its I/Os on loop0 (mean 2.9 ms) are completed"
     )
-    facts = {fact.name: fact.text for fact in one.facts}
+    facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["throttled"] == "it was used up in 588 of 600 periods (cpu.stat)"
-    texts = " ".join(step.text for step in one.steps)
+    texts = " ".join(step.text for step in finding.steps)
     assert "no faster disk helps" in texts
     assert "smartctl" not in texts
 
 
 def test_where_no_probe_counts_by_process_no_device_is_named():
-    (one,) = found(RULE, minute(issued=False))
-    assert one.also == ()
-    assert one.summary.startswith("orders-api of cgroup /pod-orders used up")
+    (finding,) = found(RULE, minute(issued=False))
+    assert finding.also == ()
+    assert finding.summary.startswith("orders-api of cgroup /pod-orders used up")
 
 
 def test_a_server_of_fuse_is_what_its_file_system_waits_for():
@@ -55,7 +55,7 @@ def test_a_server_of_fuse_is_what_its_file_system_waits_for():
 
 
 def test_it_is_known_early_where_it_was_so_from_the_start():
-    assert [one.also for one in found(RULE, minute(blocks=2))] == [("loop0",)]
+    assert [finding.also for finding in found(RULE, minute(blocks=2))] == [("loop0",)]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_without_a_quota_it_is_not_evaluated():
 
 
 def test_it_explains_that_the_program_runs_late():
-    (one,) = found(RULE, minute())
+    (given_finding,) = found(RULE, minute())
     late = Finding("late-resume", "notice", "loop0", "loop0: x", (), Where("stages", "loop0"), (), "", 0.9)
-    assert [finding.id for finding in unexplained((late, one))] == [RULE]
+    assert [finding.id for finding in unexplained((late, given_finding))] == [RULE]

@@ -18,8 +18,8 @@ SLOW, FAST = ((180, {"hba": 1_000}), (20, {"hba": 40_000})), ((200, {"hba": 900}
 
 def reporting(device=None, **values):
     """A device that reports these values."""
-    made = tuple(DeviceReport(name, value, f"device/{name}") for name, value in values.items())
-    return replace(device or disk(), reports=made)
+    device_reports = tuple(DeviceReport(name, value, f"device/{name}") for name, value in values.items())
+    return replace(device or disk(), reports=device_reports)
 
 
 def findings(*rows, load=SLOW, minutes=2, also=()):
@@ -29,7 +29,7 @@ def findings(*rows, load=SLOW, minutes=2, also=()):
         row = rows[at // 12] if at % 12 == 0 and at // 12 < len(rows) else None
         changed = (*also, row) if row else ()
         engine.take(frame(BEGIN_S + 5 * (at + 1), histograms=timed("sda", load), devices=changed))
-    return [one for one in engine.current if one.id == "device-disagrees"]
+    return [finding for finding in engine.current if finding.id == "device-disagrees"]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def findings(*rows, load=SLOW, minutes=2, also=()):
     ],
 )
 def test_a_slow_device_and_what_it_reports(name, before, after, severity, words):
-    (one,) = findings(reporting(**{name: before}), reporting(**{name: after}))
-    assert (one.severity, one.device) == (severity, "sda")
-    assert one.summary == f"sda: p99 is 40 ms, and the device reports: {words}"
-    assert {fact.name: fact.value for fact in one.facts}["p99"] == 40_000
+    (finding,) = findings(reporting(**{name: before}), reporting(**{name: after}))
+    assert (finding.severity, finding.device) == (severity, "sda")
+    assert finding.summary == f"sda: p99 is 40 ms, and the device reports: {words}"
+    assert {fact.name: fact.value for fact in finding.facts}["p99"] == 40_000
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_a_slow_device_and_what_it_reports(name, before, after, severity, words)
     ],
 )  # fmt: skip
 def test_a_degraded_link(values, words):
-    (one,) = findings(reporting(**values))
-    assert one.severity == NOTICE
-    assert words in one.summary
+    (finding,) = findings(reporting(**values))
+    assert finding.severity == NOTICE
+    assert words in finding.summary
 
 
 def test_several_reports_are_one_finding():
     good = {"ioerr_cnt": 0, "state": "running", "link_width": 4, "link_width_best": 4}
-    (one,) = findings(reporting(**good), reporting(**good | {"ioerr_cnt": 50, "link_width": 2}))
-    assert one.summary.endswith("(ioerr_cnt) and 1 more report")
-    assert [fact.name for fact in one.facts] == ["p99", "ioerr_cnt", "link_width", "ioerr_cnt_in_all"]
+    (finding,) = findings(reporting(**good), reporting(**good | {"ioerr_cnt": 50, "link_width": 2}))
+    assert finding.summary.endswith("(ioerr_cnt) and 1 more report")
+    assert [fact.name for fact in finding.facts] == ["p99", "ioerr_cnt", "link_width", "ioerr_cnt_in_all"]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +144,6 @@ def test_growth_ends_after_ten_minutes_and_with_another_boot():
 )
 def test_a_volume_is_slow_and_a_path_below_it_is_not_there(state, named):
     volume = replace(disk(), members=("sdb", "sdc"))
-    found = findings(volume, also=(reporting(disk("sdb"), **state),))
-    assert [one.severity for one in found] == [WARNING] * named
-    assert not named or found[0].summary.endswith("state of sdb below it is transport-offline")
+    actual_findings = findings(volume, also=(reporting(disk("sdb"), **state),))
+    assert [finding.severity for finding in actual_findings] == [WARNING] * named
+    assert not named or actual_findings[0].summary.endswith("state of sdb below it is transport-offline")

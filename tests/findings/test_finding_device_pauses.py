@@ -78,7 +78,7 @@ def frames(
     **values,
 ):
     """Return frames of these I/Os, those from the threshold on recorded, and of I/Os that take `median_us`."""
-    made = []
+    frames = []
     for at in range(blocks):
         end_us = (BEGIN_S + 5 * at) * S
         ended = [io for io in ios if end_us - 5 * S < io.mono_us + io.total_us <= end_us]
@@ -89,7 +89,7 @@ def frames(
                 counts = {median_us: count} | {us: waits.count(us) for us in waits}
                 histograms[Series(device, op, "total")] = hist(counts)
         kernel = {Flow(device, "read"): Completed(IOS, IOS * 4096) for device in devices}
-        made.append(
+        frames.append(
             frame(
                 BEGIN_S + 5 * at,
                 histograms=histograms,
@@ -99,7 +99,7 @@ def frames(
                 **values,
             )
         )
-    return made
+    return frames
 
 
 def facts_by_name(finding):
@@ -184,7 +184,7 @@ def test_where_nothing_counts_what_overtakes():
 
 def test_what_waits_together_is_one_trial():
     """Programs issue reads together: six pauses of four reads each don't prove that a third of them are writes."""
-    reads = [replace(one, op="read") for one in every(8, 6, overtaken=None)]
+    reads = [replace(outlier, op="read") for outlier in every(8, 6, overtaken=None)]
     (finding,) = found(RULE, frames(reads), [SSD])
     assert "; 4 reads wait each time" in finding.summary
 
@@ -205,7 +205,7 @@ def test_overtaking_has_to_be_counted_in_three_pauses():
         pytest.param(every(8, 6, stages_us={"queue": 500 * MS, "hba": 400 * MS}), id="in the scheduler's queue"),
         pytest.param(every(8, 6, stages_us={"hba": MS, "completion": 899 * MS}), id="a late completion thread"),
         pytest.param(every(8, 6, own=True), id="latmon's own"),
-        pytest.param([replace(one, op="flush") for one in every(8, 6)], id="flushes"),
+        pytest.param([replace(outlier, op="flush") for outlier in every(8, 6)], id="flushes"),
         pytest.param(
             [*every(8, 6), *(slow("sda", (FIRST_S + 3 + 8 * at) * S, LENGTH_US, "flush") for at in range(6))],
             id="a flush that all others wait for",
@@ -230,7 +230,9 @@ def test_overtaking_has_to_be_counted_in_three_pauses():
             id="bursts that the device works off in their order",
         ),
         pytest.param(every(1.2, 45), id="most of the time"),
-        pytest.param([replace(one, op="write") for one in every(8, 6, overtaken=None)], id="only writes wait, of few"),
+        pytest.param(
+            [replace(outlier, op="write") for outlier in every(8, 6, overtaken=None)], id="only writes wait, of few"
+        ),
     ],
 )
 def test_no_finding(outliers):
@@ -285,28 +287,31 @@ def test_what_is_not_recorded_in_a_pause_is_no_proof_of_it(slow_after_s, overtak
     """No I/O of less than the threshold is recorded: one of more than half of a pause can't tell whether some ended."""
     ios = [*every(8, 6, ages=(1.0, 0.9, 0.6), overtaken=overtaken), *slow_ios(slow_after_s, overtaken=overtaken)]
     for threshold_us in (451 * MS, 540 * MS):
-        made = frames(ios, threshold_us=threshold_us)
-        assert sum(len(each.outliers) for each in made) == 6 * 3
-        assert sum(each.histograms[READS].count + each.histograms[WRITES].count for each in made) == len(ios) + ALL_FAST
-        assert not found(RULE, made, [SSD])
+        given_frames = frames(ios, threshold_us=threshold_us)
+        assert sum(len(each.outliers) for each in given_frames) == 6 * 3
+        assert (
+            sum(each.histograms[READS].count + each.histograms[WRITES].count for each in given_frames)
+            == len(ios) + ALL_FAST
+        )
+        assert not found(RULE, given_frames, [SSD])
     unknown = [replace(each, thresholds_us={}) for each in frames(ios, threshold_us=300 * MS)]
     assert not found(RULE, unknown, [SSD])
 
 
 @pytest.mark.parametrize("overtaken", [0, None])
 def test_a_threshold_of_half_of_a_pause_is_low_enough(overtaken):
-    made = frames(every(8, 6, overtaken=overtaken), threshold_us=LENGTH_US // 2)
-    (finding,) = found(RULE, made, [SSD])
+    given_frames = frames(every(8, 6, overtaken=overtaken), threshold_us=LENGTH_US // 2)
+    (finding,) = found(RULE, given_frames, [SSD])
     assert facts_by_name(finding)["pauses"] == 6
-    assert not found(RULE, made, [SSD], {"recorded": 0.4})
+    assert not found(RULE, given_frames, [SSD], {"recorded": 0.4})
 
 
 def test_the_highest_threshold_of_the_window_counts():
     """An automatic threshold follows the latencies: it may be low again when the last block ends."""
-    made = frames(every(8, 6))
-    raised = [replace(each, thresholds_us={"sda": 500 * MS}) for each in made[3:5]]
-    assert found(RULE, made, [SSD])
-    assert not found(RULE, [*made[:3], *raised, *made[5:]], [SSD])
+    given_frames = frames(every(8, 6))
+    raised = [replace(each, thresholds_us={"sda": 500 * MS}) for each in given_frames[3:5]]
+    assert found(RULE, given_frames, [SSD])
+    assert not found(RULE, [*given_frames[:3], *raised, *given_frames[5:]], [SSD])
 
 
 def test_a_pause_that_begins_in_the_one_before_is_dropped():
@@ -327,13 +332,15 @@ def test_the_short_text_fits_with_a_long_name():
 
 def windows_of_1_s(outliers, *, served, threshold_us=THRESHOLD_US):
     """Return frames of 1 s; in a frame that lies in a pause nothing completes, or as many as always where `served`."""
-    made = []
+    windows = []
     for at in range(60):
         end_us = (FIRST_S + 1 + at) * S
-        ended = tuple(one for one in outliers if end_us - S < one.mono_us + one.total_us <= end_us)
-        is_in_pause = any(one.mono_us <= end_us - S and end_us < one.mono_us + one.total_us for one in outliers)
+        ended = tuple(outlier for outlier in outliers if end_us - S < outlier.mono_us + outlier.total_us <= end_us)
+        is_in_pause = any(
+            outlier.mono_us <= end_us - S and end_us < outlier.mono_us + outlier.total_us for outlier in outliers
+        )
         ios = 140 if served or not is_in_pause else 0
-        made.append(
+        windows.append(
             frame(
                 FIRST_S + 1 + at,
                 dt_us=S,
@@ -343,7 +350,7 @@ def windows_of_1_s(outliers, *, served, threshold_us=THRESHOLD_US):
                 thresholds_us=thresholds(("sda",), threshold_us),
             )
         )
-    return made
+    return windows
 
 
 def after(made):
@@ -386,8 +393,8 @@ def test_late_completions_are_no_pauses_where_the_drivers_time_includes_them():
     included = every(8, 6, includes={"hba": ("irq", "softirq", "completion")})
     for delay_us, fires in ((50 * MS, True), (800 * MS, False)):
         thread = Wakeups(Thread(7, "kworker/1:1H", "other", 120), Histogram.record([delay_us]))
-        made = frames(included, tables={WAKEUPS: {7: thread}})
-        assert bool(found(RULE, made, [SSD])) is fires
+        given_frames = frames(included, tables={WAKEUPS: {7: thread}})
+        assert bool(found(RULE, given_frames, [SSD])) is fires
         assert found(RULE, frames(every(8, 6), tables={WAKEUPS: {7: thread}}), [SSD])
 
 
@@ -408,7 +415,7 @@ def test_devices_that_pause_together_share_a_cause():
 
 
 def test_devices_that_pause_at_other_times_have_findings_of_their_own():
-    later = [replace(one, mono_us=one.mono_us + 3 * S) for one in every(8, 6, device="sdb")]
+    later = [replace(outlier, mono_us=outlier.mono_us + 3 * S) for outlier in every(8, 6, device="sdb")]
     findings = found(RULE, frames([*every(8, 6), *later], devices=("sda", "sdb")), [disk("sda"), disk("sdb")])
     assert [finding.device for finding in findings] == ["sda", "sdb"]
 
@@ -431,12 +438,12 @@ def test_stolen_cpu_time_is_named():
 
 def test_hosts_of_a_fleet_have_nothing_in_common():
     both = [*every(8, 6, device="db1:sda"), *every(8, 6, device="db2:sda")]
-    made = frames(both, devices=("db1:sda", "db2:sda"))
-    findings = found(RULE, made, [disk("db1:sda"), disk("db2:sda")], backend="fleet")
+    given_frames = frames(both, devices=("db1:sda", "db2:sda"))
+    findings = found(RULE, given_frames, [disk("db1:sda"), disk("db2:sda")], backend="fleet")
     assert [finding.device for finding in findings] == ["db1:sda", "db2:sda"]
     both = [*every(8, 6, device="db1:sda"), *every(8, 6, device="db1:sdb")]
-    made = frames(both, devices=("db1:sda", "db1:sdb"))
-    (finding,) = found(RULE, made, [disk("db1:sda"), disk("db1:sdb")], backend="fleet")
+    given_frames = frames(both, devices=("db1:sda", "db1:sdb"))
+    (finding,) = found(RULE, given_frames, [disk("db1:sda"), disk("db1:sdb")], backend="fleet")
     assert finding.summary.startswith("db1: all 2 devices with I/O (db1:sda, db1:sdb) complete no I/O")
     assert finding.short.startswith("db1: 2 devices complete no I/O for 900 ms, 6 times in 60 s")
 

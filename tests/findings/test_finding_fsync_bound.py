@@ -38,17 +38,17 @@ SYNCS = (("fsync", "device", 100, 8_000), ("fsync", "unknown", 100, 12_000), ("w
 
 
 def test_what_syncs_take_and_what_they_wait_for():
-    (one,) = found(RULE, load(*SYNCS), [SDA])
-    assert one.summary == (
+    (finding,) = found(RULE, load(*SYNCS), [SDA])
+    assert finding.summary == (
         "sda: >99% of the time of operations on files of /data is in 2,400 syncs, which take 10 ms on average"
     )
-    facts = {fact.name: fact for fact in one.facts}
+    facts = {fact.name: fact for fact in finding.facts}
     assert facts["mount"].text == "file system: /data, ext4"
     assert facts["device_share"].value == pytest.approx(0.4, abs=0.01)
     assert facts["unknown_share"].value == pytest.approx(0.6, abs=0.01)
     assert facts["waiting"].value == pytest.approx(0.4, abs=0.01)
     assert "cached_share" not in facts
-    assert (one.where.screen, one.where.device, one.severity) == ("files", "sda", "notice")
+    assert (finding.where.screen, finding.where.device, finding.severity) == ("files", "sda", "notice")
 
 
 def test_the_file_system_that_waits_most_is_named_and_a_server_s_has_no_device():
@@ -63,11 +63,11 @@ def test_the_file_system_that_waits_most_is_named_and_a_server_s_has_no_device()
         )
         for one in load(*SYNCS)
     ]
-    (one,) = found(RULE, both, [SDA])
-    assert "/log" in one.summary
-    (one,) = found(RULE, load(*SYNCS, its=FileSystem("/net", "nfs4")), [SDA])
-    assert one.summary.startswith(">99% of the time of operations on files of /net")
-    assert one.device == ""
+    (finding,) = found(RULE, both, [SDA])
+    assert "/log" in finding.summary
+    (finding,) = found(RULE, load(*SYNCS, its=FileSystem("/net", "nfs4")), [SDA])
+    assert finding.summary.startswith(">99% of the time of operations on files of /net")
+    assert finding.device == ""
 
 
 def with_io(frames, us, *, resume_us=300, hba=0.9, ios=200, name="sda"):
@@ -78,10 +78,10 @@ def with_io(frames, us, *, resume_us=300, hba=0.9, ios=200, name="sda"):
 
 @pytest.mark.parametrize(("resume_us", "is_late"), [(30_000, True), (300, False)])
 def test_where_threads_run_late_the_device_is_not_blamed(resume_us, is_late):
-    (one,) = found(RULE, with_io(load(*SYNCS), 8_000, resume_us=resume_us), [SDA])
-    facts = {fact.name: fact for fact in one.facts}
+    (finding,) = found(RULE, with_io(load(*SYNCS), 8_000, resume_us=resume_us), [SDA])
+    facts = {fact.name: fact for fact in finding.facts}
     assert ("resume_us" in facts) is is_late
-    steps = " ".join(step.what for step in one.steps)
+    steps = " ".join(step.what for step in finding.steps)
     assert ("higher priority" in steps, "cache survives" in steps) == (is_late, not is_late)
 
 
@@ -95,11 +95,11 @@ def test_where_threads_run_late_the_device_is_not_blamed(resume_us, is_late):
     ],
 )
 def test_hardware_is_advised_only_where_it_takes_most_of_the_time(us, hba, device, advice):
-    (one,) = found(RULE, with_io(load(*SYNCS), us, hba=hba), [device])
-    last = one.steps[-1].what
+    (finding,) = found(RULE, with_io(load(*SYNCS), us, hba=hba), [device])
+    last = finding.steps[-1].what
     assert advice in last if advice else last.startswith("let the program sync once"), last
-    assert ("cache survives" in "".join(step.what for step in one.steps)) is (advice == "cache survives")
-    shares = [fact.value for fact in one.facts if fact.name == "io_share"]
+    assert ("cache survives" in "".join(step.what for step in finding.steps)) is (advice == "cache survives")
+    shares = [fact.value for fact in finding.facts if fact.name == "io_share"]
     assert shares == [pytest.approx(us / 10_000, rel=0.01)]
 
 
@@ -112,23 +112,27 @@ def test_where_the_time_is_split_its_parts_decide_about_hardware(part, advice):
         replace(each, tables={**each.tables, measurements.FILE_TIMES: {FilePart(*SYNC_KEY, part): 1_900_000}})
         for each in with_io(load(*SYNCS), 9_000)
     ]
-    (one,) = found(RULE, syncs, [SDA])
-    assert advice in one.steps[-1].what
-    assert ("cache survives" in "".join(step.what for step in one.steps)) is (advice == "cache survives")
-    (share,) = [fact.value for fact in one.facts if fact.name == f"{part.replace('/', '').replace(' ', '_')}_share"]
+    (finding,) = found(RULE, syncs, [SDA])
+    assert advice in finding.steps[-1].what
+    assert ("cache survives" in "".join(step.what for step in finding.steps)) is (advice == "cache survives")
+    (share,) = [fact.value for fact in finding.facts if fact.name == f"{part.replace('/', '').replace(' ', '_')}_share"]
     assert share == pytest.approx(0.95, abs=0.01)
 
 
 def test_the_device_of_a_log_elsewhere_is_a_step():
-    (one,) = found(RULE, load(*SYNCS), [replace(SDA, reports=(DeviceReport(LOG_DEVICE, "sdb", "/proc"),)), disk("sdb")])
-    assert {fact.name: fact.value for fact in one.facts}["log_device"] == "sdb"
-    assert one.steps[-1].what.endswith("screen 2 on sdb")
+    (finding,) = found(
+        RULE, load(*SYNCS), [replace(SDA, reports=(DeviceReport(LOG_DEVICE, "sdb", "/proc"),)), disk("sdb")]
+    )
+    assert {fact.name: fact.value for fact in finding.facts}["log_device"] == "sdb"
+    assert finding.steps[-1].what.endswith("screen 2 on sdb")
 
 
 def test_where_no_i_o_is_timed_the_advice_has_its_condition():
-    (one,) = found(RULE, load(*SYNCS), [SDA])
-    assert one.steps[-1].what.startswith("if most of the time is in driver and device (hba on screen 2): use a device")
-    assert "io_share" not in {fact.name for fact in one.facts}
+    (finding,) = found(RULE, load(*SYNCS), [SDA])
+    assert finding.steps[-1].what.startswith(
+        "if most of the time is in driver and device (hba on screen 2): use a device"
+    )
+    assert "io_share" not in {fact.name for fact in finding.facts}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_on_xfs_it_has_what_writes_of_the_log_take_or_that_they_were_not_traced(
     texts = [fact.text for fact in untraced.facts]
     assert "writes of the xfs log: not measured, because no probe traced its tracepoints (xfs_logs)" in texts
     log = LogWrites(200, 1_600_000, 819_200, 10, 50_000)
-    blocks = [replace(one, tables={**one.tables, measurements.XFS_LOGS: {"sda": log}}) for one in blocks]
+    blocks = [replace(block, tables={**block.tables, measurements.XFS_LOGS: {"sda": log}}) for block in blocks]
     (traced_log,) = found(RULE, blocks, [SDA])
     facts = {fact.name: fact for fact in traced_log.facts}
     assert (facts["log_us"].value, facts["log_room_us"].value) == (8_000, 5_000)

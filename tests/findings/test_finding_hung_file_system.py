@@ -30,21 +30,21 @@ def of_blocks(blocks, *keys, **values):
 
 
 def test_a_frozen_file_system_is_named_with_those_that_wait():
-    (one,) = found(RULE, of_blocks(3, WRITER, OTHER))
-    assert (one.severity, one.device) == ("warning", "loop0")
-    assert one.summary == (
+    (finding,) = found(RULE, of_blocks(3, WRITER, OTHER))
+    assert (finding.severity, finding.device) == ("warning", "loop0")
+    assert finding.summary == (
         "loop0: /srv/db is frozen (fsfreeze, a snapshot) for 15 s: writes wait, not for the device: "
         "postgres (pid 7) and 1 other program wait"
     )
-    facts = {fact.name: fact.text for fact in one.facts}
+    facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["mount"] == "file system: /srv/db, ext4, on loop0"
     assert facts["threads"] == "4 threads wait, on average"
-    assert [command for step in one.steps for command in step.commands][-1] == "fsfreeze -u /srv/db"
+    assert [command for step in finding.steps for command in step.commands][-1] == "fsfreeze -u /srv/db"
 
 
 def test_it_is_critical_where_writes_wait_for_half_a_minute():
-    assert [one.severity for one in found(RULE, of_blocks(5, WRITER))] == ["warning"]
-    assert [one.severity for one in found(RULE, of_blocks(6, WRITER))] == ["critical"]
+    assert [finding.severity for finding in found(RULE, of_blocks(5, WRITER))] == ["warning"]
+    assert [finding.severity for finding in found(RULE, of_blocks(6, WRITER))] == ["critical"]
 
 
 def by_block(*values, key=WRITER):
@@ -58,14 +58,14 @@ SHORT = (1_500_000, 1)
 
 
 def test_a_file_system_that_is_frozen_again_and_again_is_named():
-    (one,) = found(RULE, by_block(SHORT, None, SHORT, SHORT, (1_000_000, 0), None, SHORT, None))
-    assert (one.severity, one.device) == ("warning", "loop0")
-    assert one.summary == (
+    (finding,) = found(RULE, by_block(SHORT, None, SHORT, SHORT, (1_000_000, 0), None, SHORT, None))
+    assert (finding.severity, finding.device) == ("warning", "loop0")
+    assert finding.summary == (
         "loop0: /srv/db is frozen again and again: writes waited 7 s of the last 40 s, not for the device: "
         "postgres (pid 7) waited"
     )
-    assert one.short.startswith("loop0: frozen again and again, 7 s of the last 40 s: writes wait")
-    assert {fact.name: fact.value for fact in one.facts}["times"] == 4
+    assert finding.short.startswith("loop0: frozen again and again, 7 s of the last 40 s: writes wait")
+    assert {fact.name: fact.value for fact in finding.facts}["times"] == 4
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_snapshots_and_slow_servers_are_not_found(frames):
 
 def test_freezes_one_after_the_other_are_none_without_a_break():
     frames = by_block(None, (3_000_000, 1), (2_500_000, 1), (3_000_000, 1))
-    (one,) = found(RULE, frames)
-    assert "again and again: writes waited 8.5 s of the last 20 s" in one.summary
+    (finding,) = found(RULE, frames)
+    assert "again and again: writes waited 8.5 s of the last 20 s" in finding.summary
 
 
 def test_a_freeze_that_lasts_comes_before_those_that_were_short():
     frames = by_block(SHORT, SHORT, SHORT, None, (4_000_000, 1), (5_000_000, 0))
-    (one,) = found(RULE, frames)
-    assert one.summary.startswith("loop0: /srv/db is frozen (fsfreeze, a snapshot) for 9 s: writes wait")
+    (finding,) = found(RULE, frames)
+    assert finding.summary.startswith("loop0: /srv/db is frozen (fsfreeze, a snapshot) for 9 s: writes wait")
 
 
 def test_time_of_an_earlier_freeze_is_not_that_of_the_last_one():
     frames = by_block(None, (3_000_000, 1), (4_000_000, 1), (5_000_000, 0), (5_000_000, 0))
-    (one,) = found(RULE, frames)
-    assert "for 10 s" in one.summary
+    (finding,) = found(RULE, frames)
+    assert "for 10 s" in finding.summary
 
 
 def test_a_recording_with_thousands_of_rows_is_evaluated_at_once():
@@ -117,24 +117,24 @@ def silent(row, blocks=3, **values):
 
 
 def test_a_silent_server_is_named_with_its_mount():
-    (one,) = found(RULE, silent(REMOTE))
-    assert one.device == ""
-    since = clock(one.began.wall)
-    assert one.summary == (
+    (finding,) = found(RULE, silent(REMOTE))
+    assert finding.device == ""
+    since = clock(finding.began.wall)
+    assert finding.summary == (
         f"ls (pid 5) is stuck since {since}, for 15 s, on /mnt/nfs (nfs4): its server does not answer"
     )
-    assert one.short == f"ls stuck on /mnt/nfs since {since}: its server is silent"
-    assert one.began.wall == WALL + 110 - 15
-    assert "fsfreeze" not in " ".join(step.text for step in one.steps)
+    assert finding.short == f"ls stuck on /mnt/nfs since {since}: its server is silent"
+    assert finding.began.wall == WALL + 110 - 15
+    assert "fsfreeze" not in " ".join(step.text for step in finding.steps)
 
 
 def test_a_file_system_without_a_disk_of_a_fleet_has_its_host():
-    (one,) = found(RULE, silent(REMOTE._replace(device="web1:", mount="web1:/mnt/nfs")))
-    since = clock(one.began.wall)
-    assert one.summary == (
+    (finding,) = found(RULE, silent(REMOTE._replace(device="web1:", mount="web1:/mnt/nfs")))
+    since = clock(finding.began.wall)
+    assert finding.summary == (
         f"web1: ls (pid 5) is stuck since {since}, for 15 s, on web1:/mnt/nfs (nfs4): its server does not answer"
     )
-    assert one.short == f"web1: ls stuck on /mnt/nfs since {since}: its server is silent"
+    assert finding.short == f"web1: ls stuck on /mnt/nfs since {since}: its server is silent"
 
 
 def test_the_short_text_has_the_end_of_a_long_mount():
@@ -144,14 +144,14 @@ def test_the_short_text_has_the_end_of_a_long_mount():
 
 
 def test_without_its_mount_it_has_a_placeholder():
-    (one,) = found(RULE, of_blocks(3, WRITER._replace(device="", mount="", kind="")))
-    assert one.summary.startswith("a file system is frozen")
-    assert "fsfreeze -u /MOUNT" in " ".join(step.text for step in one.steps)
+    (finding,) = found(RULE, of_blocks(3, WRITER._replace(device="", mount="", kind="")))
+    assert finding.summary.startswith("a file system is frozen")
+    assert "fsfreeze -u /MOUNT" in " ".join(step.text for step in finding.steps)
 
 
 def test_calls_with_paths_are_no_file_system_of_their_own_where_one_is_frozen():
     unknown = OTHER._replace(device="", mount="", kind="")
-    assert [one.device for one in found(RULE, of_blocks(3, WRITER, unknown))] == ["loop0"]
+    assert [finding.device for finding in found(RULE, of_blocks(3, WRITER, unknown))] == ["loop0"]
     both = found(RULE, of_blocks(3, REMOTE, unknown._replace(process="x/1")))
     assert {finding.state[0] for finding in both} == {"", "/mnt/nfs"}
 
@@ -162,22 +162,22 @@ def test_two_silent_servers_are_two_findings():
 
 
 def test_a_suspended_mapping_has_steps_of_its_own():
-    (one,) = found(RULE, of_blocks(3, WRITER._replace(device="dm-3")))
-    assert "cat /sys/block/dm-3/dm/suspended" in " ".join(step.text for step in one.steps)
+    (finding,) = found(RULE, of_blocks(3, WRITER._replace(device="dm-3")))
+    assert "cat /sys/block/dm-3/dm/suspended" in " ".join(step.text for step in finding.steps)
 
 
 @pytest.mark.parametrize("mount", ["/srv/$(id)", "/srv/a b", "/srv/'x"])
 def test_a_mount_that_a_shell_would_read_is_not_in_a_command(mount):
-    (one,) = found(RULE, of_blocks(3, WRITER._replace(mount=mount)))
-    assert mount not in " ".join(command for step in one.steps for command in step.commands)
+    (finding,) = found(RULE, of_blocks(3, WRITER._replace(mount=mount)))
+    assert mount not in " ".join(command for step in finding.steps for command in step.commands)
 
 
 def test_two_file_systems_of_a_device_are_one_finding_about_the_longer_one():
     short = WRITER._replace(mount="/short")
-    (one,) = found(RULE, of_blocks(2, WRITER) + of_blocks(2, WRITER, short))
-    assert one.summary.startswith("loop0: /srv/db is frozen (fsfreeze, a snapshot) for 20 s")
+    (finding,) = found(RULE, of_blocks(2, WRITER) + of_blocks(2, WRITER, short))
+    assert finding.summary.startswith("loop0: /srv/db is frozen (fsfreeze, a snapshot) for 20 s")
     both = of_blocks(2, WRITER) + of_blocks(1, WRITER, REMOTE)
-    assert {one.device for one in found(RULE, both)} == {"loop0", ""}
+    assert {finding.device for finding in found(RULE, both)} == {"loop0", ""}
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_of_a_silent_nfs_server_requests_without_answers_are_counted():
             NfsOperation("/mnt/other", "GETATTR"): NfsCalls(1, 0, 0, 0, 9_000_000, 9_000_000),
         },
     }
-    (one,) = found(RULE, lasting(4, tables=tables))
-    facts = {fact.name: fact.text for fact in one.facts}
+    (finding,) = found(RULE, lasting(4, tables=tables))
+    facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["nfs_silent_us"] == (
         "no NFS request on the connections to its server was answered for 20 s; 4 went out in that time"
     )
@@ -220,8 +220,8 @@ def test_of_a_silent_nfs_server_requests_without_answers_are_counted():
 
 def test_of_an_nfs_server_that_answers_others_that_is_said():
     tables = {**hung(REMOTE), NFS_REQUESTS: {NfsMount("/mnt/nfs"): NfsRequests(31, 30, 5_000_000)}}
-    (one,) = found(RULE, lasting(4, tables=tables))
-    facts = {fact.name: fact.text for fact in one.facts}
+    (finding,) = found(RULE, lasting(4, tables=tables))
+    facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["nfs_answered"] == "the server answers others: 30 NFS requests on its connections in the last seconds"
     assert "nfs_silent_us" not in facts
 

@@ -31,10 +31,10 @@ def blocks(*counts, **changed):
 def test_cgroup_limit_rate_processes_and_lifting_are_named():
     histograms = timed("loop0", ((250, {"hba": 600}),))
     depths = {"loop0": Depths({0: 4850, 1: 150})}
-    (one,) = found(RULE, lasting(cgroup_limits=(limited(),), histograms=histograms, depths=depths), [LOOP])
-    assert (one.severity, one.device, one.share) == ("warning", "loop0", 1.0)
-    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 50 reads/s, which it reached for 60 s"
-    assert [fact.text for fact in one.facts] == [
+    (finding,) = found(RULE, lasting(cgroup_limits=(limited(),), histograms=histograms, depths=depths), [LOOP])
+    assert (finding.severity, finding.device, finding.share) == ("warning", "loop0", 1.0)
+    assert finding.summary == "loop0: cgroup /slow (fio) is throttled at 50 reads/s, which it reached for 60 s"
+    assert [fact.text for fact in finding.facts] == [
         "cgroup: /slow (version 1)",
         "configured: at most 50 reads/s (blkio.throttle.read_iops_device)",
         "it did 50.0 reads/s in that time",
@@ -42,7 +42,7 @@ def test_cgroup_limit_rate_processes_and_lifting_are_named():
         "loop0 takes 600 us on average for a read after the wait for the limit, which no total contains",
         "loop0 had nothing to do 97% of the time",
     ]
-    assert [step.commands for step in one.steps] == [
+    assert [step.commands for step in finding.steps] == [
         (f"cat {ROOT}/slow/blkio.throttle.read_iops_device",),
         (f"echo '7:0 0' > {ROOT}/slow/blkio.throttle.read_iops_device",),
     ]
@@ -54,19 +54,19 @@ def test_the_wait_is_named_where_it_is_traced(includes):
         Series("loop0", "read", stage): hist({us: 9}) for stage, us in (("whole", 320_000), ("admission", 319_000))
     }
     trace = Traced(waits, one_in=1, includes={"admission": includes})
-    (one,) = found(RULE, lasting(cgroup_limits=(limited(),), traced=trace), [LOOP])
-    texts = [fact.text for fact in one.facts]
+    (finding,) = found(RULE, lasting(cgroup_limits=(limited(),), traced=trace), [LOOP])
+    texts = [fact.text for fact in finding.facts]
     assert ("a read on loop0 waits 319 ms on average before its request exists" in texts) is bool(includes)
 
 
 def test_version_2_has_one_file_and_the_time_that_tasks_waited():
     row = limited(100, size=1 << 20, ios_per_s=None, bytes_per_s=20 << 20, version=2, root="/sys/fs/cgroup", op="write")
-    (one,) = found(RULE, lasting(cgroup_limits=(row,)), [LOOP])
-    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 21 MB/s of writes, which it reached for 60 s"
-    assert one.steps[1].commands == ("echo '7:0 wbps=max' > /sys/fs/cgroup/slow/io.max",)
-    assert not any("io.pressure" in fact.text for fact in one.facts)
-    (one,) = found(RULE, lasting(cgroup_limits=(limited(stalled_us=4_900_000, version=2),)), [LOOP])
-    assert "one of its tasks or more waited for I/O 98% of that time (io.pressure)" in [f.text for f in one.facts]
+    (finding,) = found(RULE, lasting(cgroup_limits=(row,)), [LOOP])
+    assert finding.summary == "loop0: cgroup /slow (fio) is throttled at 21 MB/s of writes, which it reached for 60 s"
+    assert finding.steps[1].commands == ("echo '7:0 wbps=max' > /sys/fs/cgroup/slow/io.max",)
+    assert not any("io.pressure" in fact.text for fact in finding.facts)
+    (finding,) = found(RULE, lasting(cgroup_limits=(limited(stalled_us=4_900_000, version=2),)), [LOOP])
+    assert "one of its tasks or more waited for I/O 98% of that time (io.pressure)" in [f.text for f in finding.facts]
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def seconds(n, ios=50, **changed):
 def first_found(frames):
     """Return the number of frames after which the rule engine has the finding; None for none."""
     engine = RuleEngine(Origin("bpftrace", "h", "6.1", "0", interval_us=S, start_mono_us=100 * S), (LOOP,))
-    for at, one in enumerate(frames, 1):
-        engine.take(one)
+    for at, current_frame in enumerate(frames, 1):
+        engine.take(current_frame)
         if any(each.id == RULE for each in engine.current):
             return at
     return None
@@ -147,38 +147,38 @@ def test_a_low_limit_is_reached_in_spite_of_whole_ios():
 
 
 def test_of_two_limits_the_one_that_is_reached_is_named():
-    (one,) = found(RULE, blocks(*[250] * 12, bytes_per_s=10**9), [LOOP])
-    assert "throttled at 50 reads/s" in one.summary
-    (one,) = found(RULE, blocks(*[250] * 12, ios_per_s=10**6, bytes_per_s=50 * 4096), [LOOP])
-    assert "throttled at 205 kB/s of reads" in one.summary
+    (finding,) = found(RULE, blocks(*[250] * 12, bytes_per_s=10**9), [LOOP])
+    assert "throttled at 50 reads/s" in finding.summary
+    (finding,) = found(RULE, blocks(*[250] * 12, ios_per_s=10**6, bytes_per_s=50 * 4096), [LOOP])
+    assert "throttled at 205 kB/s of reads" in finding.summary
 
 
 def test_one_finding_per_device_names_the_others():
     rows = tuple(limited(cgroup=f"/c{n}", device=device) for device in ("sda", "sdb") for n in range(6))
-    some = found(RULE, lasting(cgroup_limits=rows), [disk("sda"), disk("sdb")])
-    assert [one.device for one in some] == ["sda", "sdb"]
-    assert some[0].summary.endswith("; 5 more limits reached")
-    assert sum(fact.name.startswith("other_") for fact in some[0].facts) == 3
+    findings = found(RULE, lasting(cgroup_limits=rows), [disk("sda"), disk("sdb")])
+    assert [finding.device for finding in findings] == ["sda", "sdb"]
+    assert findings[0].summary.endswith("; 5 more limits reached")
+    assert sum(fact.name.startswith("other_") for fact in findings[0].facts) == 3
 
 
 @pytest.mark.parametrize("name", ["/a;reboot", "/$(id)", "/x y", "/…tail", "/a'b"])
 def test_an_odd_name_is_in_no_command(name):
-    (one,) = found(RULE, lasting(cgroup_limits=(limited(cgroup=name),)), [LOOP])
-    commands = [line for step in one.steps for line in step.commands]
+    (finding,) = found(RULE, lasting(cgroup_limits=(limited(cgroup=name),)), [LOOP])
+    commands = [line for step in finding.steps for line in step.commands]
     assert all("/sys/fs/cgroup/blkio/CGROUP/" in line for line in commands)
     assert not any(name in line for line in commands)
 
 
 def test_a_redacted_recording_has_no_path_in_commands():
-    (one,) = found(RULE, lasting(cgroup_limits=(limited(cgroup="/redacted-1a2b", root=""),)), [LOOP])
-    assert one.steps[0].commands == ("cat /CGROUPS/CGROUP/blkio.throttle.read_iops_device",)
+    (finding,) = found(RULE, lasting(cgroup_limits=(limited(cgroup="/redacted-1a2b", root=""),)), [LOOP])
+    assert finding.steps[0].commands == ("cat /CGROUPS/CGROUP/blkio.throttle.read_iops_device",)
 
 
 def test_a_long_path_is_short_in_the_sentence():
     path = f"/kubepods.slice/{'x' * 80}/cri-7.scope"
-    (one,) = found(RULE, lasting(cgroup_limits=(limited(cgroup=path),)), [LOOP])
-    assert "cgroup .../cri-7.scope (fio)" in one.summary
-    assert one.facts[0].value == path
+    (finding,) = found(RULE, lasting(cgroup_limits=(limited(cgroup=path),)), [LOOP])
+    assert "cgroup .../cri-7.scope (fio)" in finding.summary
+    assert finding.facts[0].value == path
 
 
 def test_where_limits_are_not_read_the_rule_is_not_evaluated():
@@ -189,8 +189,8 @@ def test_where_limits_are_not_read_the_rule_is_not_evaluated():
 
 def test_frames_of_one_second_make_the_same_blocks():
     frames = [frame(100 + n, dt_us=S, cgroup_limits=(limited(50),)) for n in range(30)]
-    (one,) = found(RULE, frames, [LOOP])
-    assert one.summary.endswith("reached for 30 s")
+    (finding,) = found(RULE, frames, [LOOP])
+    assert finding.summary.endswith("reached for 30 s")
 
 
 def test_a_limit_that_is_changed_begins_a_new_episode():
@@ -203,15 +203,19 @@ def test_a_limit_that_is_changed_begins_a_new_episode():
             at += 1
             engine.take(frame(at, dt_us=S, cgroup_limits=(limited(limit, ios_per_s=limit),)))
     engine.finish()
-    episodes = [one for one in engine.episodes if one.key[0] == RULE]
+    episodes = [episode for episode in engine.episodes if episode.key[0] == RULE]
     for episode, limit in zip(episodes, limits, strict=True):
         shown = f"throttled at {limit} reads/s, which it reached for"
         assert shown in episode.last.summary
         assert shown in episode.worst.summary
         rate = next(fact.value for fact in episode.last.facts if fact.name == "rate")
         assert rate == pytest.approx(limit, rel=0.01)
-    assert [round(one.end_wall - one.begin_wall) for one in episodes[1:]] == [20] * 3
-    summaries = [one.finding.summary for one in summarise_episodes(engine.episodes) if one.finding.id == RULE]
+    assert [round(episode.end_wall - episode.begin_wall) for episode in episodes[1:]] == [20] * 3
+    summaries = [
+        finding_summary.finding.summary
+        for finding_summary in summarise_episodes(engine.episodes)
+        if finding_summary.finding.id == RULE
+    ]
     assert len(summaries) == len(limits)
 
 
@@ -225,7 +229,7 @@ def test_a_limit_that_is_changed_while_another_cgroup_waits_longer_begins_a_new_
             row = limited(limit, cgroup=cgroup, ios_per_s=limit)
             engine.take(frame(at, dt_us=S, cgroup_limits=(row,)))
     engine.finish()
-    before, after = (one for one in engine.episodes if one.key[0] == RULE)
+    before, after = (episode for episode in engine.episodes if episode.key[0] == RULE)
     assert [*before.states.values()] == ["100 reads/s", "70 reads/s"]
     assert "cgroup /a (fio) is throttled at 200 reads/s" in after.worst.summary
     assert "200 reads/s" not in before.worst.summary
@@ -235,20 +239,20 @@ def test_limits_in_turn_of_a_few_seconds_each_are_named_together():
     rows = [limited(5 * limit, ios_per_s=limit) for limit in (100, 100, 300, 300, 150, 150)]
     frames = [frame(100 + 5 * at, cgroup_limits=(row,)) for at, row in enumerate(rows)]
     idle = [frame(70 + 5 * at, cgroup_limits=()) for at in range(6)]
-    (one,) = found(RULE, [*idle, *frames], [LOOP])
-    assert one.summary == (
+    (finding,) = found(RULE, [*idle, *frames], [LOOP])
+    assert finding.summary == (
         "loop0: cgroup /slow (fio) is throttled at 150 reads/s, which it reached for 10 s, "
         "and before that at 2 other limits for 20 s"
     )
-    texts = [fact.text for fact in one.facts]
+    texts = [fact.text for fact in finding.facts]
     assert "earlier in this minute it was throttled at 100 reads/s for 10 s" in texts
     assert "earlier in this minute it was throttled at 300 reads/s for 10 s" in texts
 
 
 def test_i_os_of_two_limits_in_one_block_are_not_added():
     """A change in the middle of a block: neither limit was reached for all of it."""
-    whole = Accumulator()
+    accumulator = Accumulator()
     for at, limit in enumerate((100, 100, 100, 50, 50), 101):
-        whole.add(frame(at, dt_us=S, cgroup_limits=(limited(limit, ios_per_s=limit),)))
-    rows = whole.cgroup_limits.rows
+        accumulator.add(frame(at, dt_us=S, cgroup_limits=(limited(limit, ios_per_s=limit),)))
+    rows = accumulator.cgroup_limits.rows
     assert [(row.ios_per_s, row.ios) for row in rows] == [(100, 300), (50, 100)]

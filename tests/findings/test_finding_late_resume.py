@@ -20,8 +20,10 @@ def late(us, ios, stage="resume"):
 def recorded(us, ios):
     end_us = (BEGIN_S + 55) * S
     wait = Wait("resume", FIO.comm, FIO.pid, FIO.priority, end_us - us, us, HOG, us, 1, "other", "fifo")
-    one = Outlier(float(BEGIN_S + 55), end_us - us, "sda", "read", us + 95, {"hba": 90, "resume": us}, waits=(wait,))
-    return (one,) * ios
+    outlier = Outlier(
+        float(BEGIN_S + 55), end_us - us, "sda", "read", us + 95, {"hba": 90, "resume": us}, waits=(wait,)
+    )
+    return (outlier,) * ios
 
 
 def minute(load, outliers=(), threads=(), instead=HOG, in_time=1000):

@@ -27,8 +27,8 @@ def recorded(us, ios, thread=KWORKER):
     end_us = (BEGIN_S + 55) * S
     wait = Wait("worker", thread.comm, thread.pid, thread.priority, end_us - us, us, HOG, us, 1, "other", "fifo")
     stages = {"queue": 2, "worker": us, "hba": 30, "softirq": 20}
-    one = Outlier(float(BEGIN_S + 55), end_us - us, "loop0", "read", us + 52, stages, waits=(wait,))
-    return (one,) * ios
+    outlier = Outlier(float(BEGIN_S + 55), end_us - us, "loop0", "read", us + 52, stages, waits=(wait,))
+    return (outlier,) * ios
 
 
 def minute(load, outliers=(), thread=None):
@@ -173,23 +173,23 @@ def stalled(us=945_000, ios=4, stage="hba"):
 
 
 def test_tier_c_names_the_late_worker_and_says_that_it_cannot_split_its_wait():
-    (one,) = found(RULE, tier_c(stalled()), kernel="6.18.0")
-    assert (one.severity, one.device) == ("warning", "loop0")
-    assert "the kernel thread kworker/u8:8 (prio 120) was woken and ran up to" in one.summary
-    assert "later while rtlogger (prio 49) had its CPU, as long as its" in one.summary
-    facts = {fact.name: fact.text for fact in one.facts}
+    (finding,) = found(RULE, tier_c(stalled()), kernel="6.18.0")
+    assert (finding.severity, finding.device) == ("warning", "loop0")
+    assert "the kernel thread kworker/u8:8 (prio 120) was woken and ran up to" in finding.summary
+    assert "later while rtlogger (prio 49) had its CPU, as long as its" in finding.summary
+    facts = {fact.name: fact.text for fact in finding.facts}
     assert "not known: tier C has it in queue and hba" in facts["unsplit"]
     assert facts["instead_priority"].startswith("the priority of rtlogger is 49 (real time)")
-    texts = " ".join(step.text for step in one.steps)
+    texts = " ".join(step.text for step in finding.steps)
     assert "chrt -o -p 0 TID" in texts
     assert not any(word in texts for word in ("smartctl", "nvme", "dmesg"))
 
 
 def test_tier_c_leaves_out_what_the_late_worker_explains():
     frames = tier_c(stalled(ios=2), wakeups=24)
-    every = [one for rule in evaluate_rules(facts_of(frames, kernel="6.18.0"), DEFAULT, {}) for one in rule]
-    assert "bimodal-tail" in [one.id for one in every]
-    left = [one.id for one in unexplained(every)]
+    findings = [finding for rule in evaluate_rules(facts_of(frames, kernel="6.18.0"), DEFAULT, {}) for finding in rule]
+    assert "bimodal-tail" in [finding.id for finding in findings]
+    left = [finding.id for finding in unexplained(findings)]
     assert RULE in left
     assert "bimodal-tail" not in left
 
@@ -202,9 +202,9 @@ def test_tier_c_leaves_out_what_the_late_worker_explains():
     ],
 )
 def test_tier_c_a_late_worker_that_does_not_explain_the_ios_is_a_notice(changed, severity):
-    (one,) = found(RULE, tier_c(stalled(), **changed), kernel="6.18.0")
-    assert one.severity == severity
-    assert "which may be a part of its" in one.summary
+    (finding,) = found(RULE, tier_c(stalled(), **changed), kernel="6.18.0")
+    assert finding.severity == severity
+    assert "which may be a part of its" in finding.summary
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_tier_c_others_are_not_found(frames):
 
 def test_tier_c_kblockd_late_is_found_where_ios_wait_in_the_queue():
     kblockd = replace(KWORKER, comm="kworker/1:1H", priority=100)
-    (one,) = found(RULE, tier_c(stalled(stage="queue"), device="nvme0n1", thread=kblockd), kernel="6.18.0")
-    assert one.severity == "warning"
+    (finding,) = found(RULE, tier_c(stalled(stage="queue"), device="nvme0n1", thread=kblockd), kernel="6.18.0")
+    assert finding.severity == "warning"
 
 
 def test_hosts_of_a_fleet_wait_for_workers_of_their_own():
@@ -236,7 +236,7 @@ def test_hosts_of_a_fleet_wait_for_workers_of_their_own():
     outliers = [replace(outlier, device=device) for device in devices for outlier in recorded(945_000, 8)]
     slow = together(*(traced(device, (FAST, late(945_000, 8))) for device in devices))
     frames = [*quiet, frame(BEGIN_S + 55, traced=slow, outliers=tuple(outliers))]
-    assert [(one.device, one.also) for one in found(RULE, frames, backend="fleet")] == [
+    assert [(finding.device, finding.also) for finding in found(RULE, frames, backend="fleet")] == [
         ("db1:loop0", ()),
         ("db2:loop0", ()),
     ]

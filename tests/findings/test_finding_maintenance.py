@@ -58,17 +58,17 @@ def long_check(read_us, *, size=1, ios=500, blocks=60, quiet=5):
         engine.take(each)
     engine.finish()
     assert not engine.failed
-    return [one for one in engine.current if one.id == RULE]
+    return [finding for finding in engine.current if finding.id == RULE]
 
 
 def test_a_check_of_hours_is_compared_with_the_time_before_it():
-    (one,) = long_check(4_000)
-    assert one.severity == "warning"
-    assert one.summary == (
+    (finding,) = long_check(4_000)
+    assert finding.severity == "warning"
+    assert finding.summary == (
         "md0: md check runs for 60 s of the last minute; reads take 4 ms on average meanwhile, before it 500 us"
     )
     expected = "reads of md0 take 500 us on average in the minute before it began, 300 s ago"
-    assert one.facts[2].text == expected
+    assert finding.facts[2].text == expected
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_check_of_hours_is_compared_with_the_time_before_it():
     ],
 )
 def test_a_check_of_hours_that_does_no_harm_as_far_as_known_is_a_notice(load):
-    (one,) = long_check(**load)
-    assert one.severity == "notice"
+    (finding,) = long_check(**load)
+    assert finding.severity == "notice"
 
 
 def test_what_was_before_work_that_is_over_is_dropped():
@@ -116,9 +116,9 @@ def test_a_check_that_is_over_is_no_finding():
 
 def test_how_far_it_is_and_how_fast_are_facts():
     reports = (DeviceReport("sync_percent", 34, "md"), DeviceReport("sync_speed", 120_000, "md"))
-    (one,) = found(RULE, [array(100 + 5 * n, 500) for n in range(3)], [replace(ARRAY, reports=reports)])
-    assert one.summary == "md0: md check runs (34 % done) for 15 s of the last minute"
-    assert "speed: 120,000 KiB/s, as of at most a minute ago" in [fact.text for fact in one.facts]
+    (finding,) = found(RULE, [array(100 + 5 * n, 500) for n in range(3)], [replace(ARRAY, reports=reports)])
+    assert finding.summary == "md0: md check runs (34 % done) for 15 s of the last minute"
+    assert "speed: 120,000 KiB/s, as of at most a minute ago" in [fact.text for fact in finding.facts]
 
 
 def test_a_rebuild_is_slowed_and_never_stopped():
@@ -128,9 +128,9 @@ def test_a_rebuild_is_slowed_and_never_stopped():
 
 def test_a_balance_is_paused():
     frames = [frame(100 + 5 * n, tables={MAINTENANCE: {Maintenance("sda", "btrfs balance"): 5 * S}}) for n in range(3)]
-    (one,) = found(RULE, frames, [SDA])
-    assert one.summary == "sda: btrfs balance runs for 15 s of the last minute"
-    assert ("btrfs balance pause /MOUNT",) in [step.commands for step in one.steps]
+    (finding,) = found(RULE, frames, [SDA])
+    assert finding.summary == "sda: btrfs balance runs for 15 s of the last minute"
+    assert ("btrfs balance pause /MOUNT",) in [step.commands for step in finding.steps]
 
 
 def trimmed(at_s, read_us, discards, discard_us):
@@ -149,13 +149,13 @@ def trimmed(at_s, read_us, discards, discard_us):
 def test_a_storm_of_discards_names_who_and_what_it_costs():
     frames = [trimmed(100 + 5 * n, 300, 0, 0) for n in range(4)]
     frames += [trimmed(120 + 5 * n, 9_000, 100, 45_000) for n in range(3)]
-    (one,) = found(RULE, frames, [SSD])
-    assert one.severity == "warning"
-    assert one.summary == (
+    (finding,) = found(RULE, frames, [SSD])
+    assert finding.severity == "warning"
+    assert finding.summary == (
         "nvme0n1: a storm of discards runs for 15 s of the last minute; reads take 9 ms on average meanwhile, "
         "else 300 us"
     )
-    assert "300 discards by fstrim.service" in [fact.text for fact in one.facts]
+    assert "300 discards by fstrim.service" in [fact.text for fact in finding.facts]
 
 
 def test_a_probe_without_sums_leaves_the_times_to_the_kernel():
@@ -167,8 +167,8 @@ def test_a_probe_without_sums_leaves_the_times_to_the_kernel():
         return replace(each, histograms=without, kernel=kernel)
 
     frames = [counted(100 + 5 * n, 300, 0, 0) for n in range(4)]
-    (one,) = found(RULE, [*frames, *(counted(120 + 5 * n, 9_000, 100, 45_000) for n in range(3))], [SSD])
-    assert "reads take 9 ms on average meanwhile, else 300 us" in one.summary
+    (finding,) = found(RULE, [*frames, *(counted(120 + 5 * n, 9_000, 100, 45_000) for n in range(3))], [SSD])
+    assert "reads take 9 ms on average meanwhile, else 300 us" in finding.summary
 
 
 def test_discards_beside_a_backup_that_takes_far_more_of_the_time_are_not_its_cause():
@@ -183,8 +183,8 @@ def test_discards_beside_a_backup_that_takes_far_more_of_the_time_are_not_its_ca
 
 
 def test_discards_that_take_most_of_the_time_and_harm_none_are_a_notice():
-    (one,) = found(RULE, [trimmed(100 + 5 * n, 300, 100, 45_000) for n in range(5)], [SSD])
-    assert one.severity == "notice"
+    (finding,) = found(RULE, [trimmed(100 + 5 * n, 300, 100, 45_000) for n in range(5)], [SSD])
+    assert finding.severity == "notice"
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_a_self_test_is_named_while_the_drive_has_io():
     testing = replace(
         SSD, reports=(DeviceReport("self_test", 2, "nvme"), DeviceReport("self_test_percent", 37, "nvme"))
     )
-    (one,) = found(RULE, [trimmed(100, 300, 0, 0)], [testing])
-    assert (one.severity, one.summary) == ("notice", "nvme0n1: its extended self-test runs (37 % done)")
-    texts = [fact.text for fact in one.facts]
+    (finding,) = found(RULE, [trimmed(100, 300, 0, 0)], [testing])
+    assert (finding.severity, finding.summary) == ("notice", "nvme0n1: its extended self-test runs (37 % done)")
+    texts = [fact.text for fact in finding.facts]
     assert texts[0] == "extended self-test, as a tool reports it every five minutes"
     assert "done: 37 %, as a tool reports it every five minutes" in texts
     assert found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=(DeviceReport("self_test", 0, "nvme"),))]) == []
@@ -226,15 +226,15 @@ def test_the_limit_of_a_btrfs_scrub_has_an_undo():
 
 def test_a_scrub_of_a_pool_is_named_and_can_be_paused():
     reports = (DeviceReport("zfs_scan", "zfs scrub of tank", "zpool"), DeviceReport("zfs_scan_percent", 16, "zpool"))
-    (one,) = found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=reports)])
-    assert (one.severity, one.summary) == ("notice", "nvme0n1: zfs scrub of tank runs (16 % done)")
-    assert ("zpool scrub -p POOL",) in [step.commands for step in one.steps]
+    (finding,) = found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=reports)])
+    assert (finding.severity, finding.summary) == ("notice", "nvme0n1: zfs scrub of tank runs (16 % done)")
+    assert ("zpool scrub -p POOL",) in [step.commands for step in finding.steps]
 
 
 def test_an_array_without_one_of_its_disks_is_a_notice():
     lacking = replace(ARRAY, reports=(DeviceReport("degraded", 1, "md"), DeviceReport("raid_disks", 4, "md")))
-    (one,) = found(RULE, [array(100, 500, work="")], [lacking])
-    assert one.summary == (
+    (finding,) = found(RULE, [array(100, 500, work="")], [lacking])
+    assert finding.summary == (
         "md0: 1 disk of 4 of the array is missing: reads of their data take I/Os of the others, and no other disk may "
         "fail"
     )
@@ -247,7 +247,7 @@ def test_other_findings_name_what_ran_at_the_same_time():
     failed = {FailedIO("sda", "read", "I/O error"): 3}
     engine.take(frame(5, tables={MAINTENANCE: {Maintenance("md0", "md check"): 5 * S}, ERRORS: failed}))
     engine.finish()
-    by_id = {one.id: one for one in engine.current}
+    by_id = {finding.id: finding for finding in engine.current}
     assert "md check of md0 ran for 5 s of that time" in [fact.text for fact in by_id["io-errors"].facts]
 
 

@@ -34,19 +34,19 @@ BUSY = ((WEB, 400, 2000), (DB, 300, 310), (BACKUP, 2000, 3000, 65_536))
 
 
 def test_who_waits_for_whom_and_how_much():
-    (one,) = found(RULE, loads(QUIET, BUSY), [SDA])
-    assert one.summary == (
+    (finding,) = found(RULE, loads(QUIET, BUSY), [SDA])
+    assert finding.summary == (
         "sda: reads of web.service take 10.0 x as long while backup.service is busy, "
         "which then has 87% of the device's time"
     )
-    facts = {fact.name: fact for fact in one.facts}
+    facts = {fact.name: fact for fact in finding.facts}
     assert facts["waited_us"].value == 6 * 400 * 1800
     assert facts["cgroup"].value == BACKUP
     assert (facts["mean_1_us"].value, facts["mean_1_us"].of) == (2000, 2400)
     assert "mean_2_us" not in facts  # DB did not wait
-    assert (one.where.screen, one.where.device) == ("who", "sda")
-    assert "backup.service" in one.steps[0].commands[0]
-    assert one.share == pytest.approx(0.9 * 30 / 60)
+    assert (finding.where.screen, finding.where.device) == ("who", "sda")
+    assert "backup.service" in finding.steps[0].commands[0]
+    assert finding.share == pytest.approx(0.9 * 30 / 60)
 
 
 def test_a_neighbour_that_comes_and_goes_is_found_although_the_others_catch_up_behind_it():
@@ -55,8 +55,8 @@ def test_a_neighbour_that_comes_and_goes_is_found_although_the_others_catch_up_b
     mixed = ((WEB, 2_000, 1_100), (BACKUP, 500, 80_000))
     rows = [quiet, busy, mixed, quiet, quiet, busy, mixed, quiet, quiet, busy, mixed, quiet]
     frames = [frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*row)}) for at, row in enumerate(rows)]
-    (one,) = found(RULE, frames, [SDA])
-    facts = {fact.name: fact for fact in one.facts}
+    (finding,) = found(RULE, frames, [SDA])
+    facts = {fact.name: fact for fact in finding.facts}
     assert (facts["mean_1_us"].value, facts["mean_1_us"].of) == (60_000, 3 * 85)
 
 
@@ -86,8 +86,8 @@ def test_one_that_is_busy_in_parts_of_blocks_alone_is_evaluated_by_all_of_them()
     rows = [((WEB, 500, 200),)] * 6
     rows += [((WEB, 400, 2000), (BACKUP, n, 3000)) for n in (2000, 1000, 1000, 1000, 1000, 1000)]
     frames = [frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*row)}) for at, row in enumerate(rows)]
-    (one,) = found(RULE, frames, [SDA])
-    assert {fact.name: fact for fact in one.facts}["mean_1_us"].of == 6 * 400
+    (finding,) = found(RULE, frames, [SDA])
+    assert {fact.name: fact for fact in finding.facts}["mean_1_us"].of == 6 * 400
 
 
 def served(**shares):
@@ -98,9 +98,9 @@ def served(**shares):
 
 def test_the_time_behind_the_neighbour_is_evidence():
     behind = served(web=10_000, backup=70_000, db=20_000) | {Behind("sdb", WEB, BACKUP): 10**6}
-    frames = [replace(one, tables={**one.tables, measurements.BEHIND: behind}) for one in loads(QUIET, BUSY)]
-    (one,) = found(RULE, frames, [SDA])
-    (fact,) = (fact for fact in one.facts if fact.name == "behind_1")
+    frames = [replace(frame, tables={**frame.tables, measurements.BEHIND: behind}) for frame in loads(QUIET, BUSY)]
+    (finding,) = found(RULE, frames, [SDA])
+    (fact,) = (fact for fact in finding.facts if fact.name == "behind_1")
     assert fact.value == 0.7
     assert fact.text == "for 70% of the time of I/Os of web.service the device served those of backup.service"
 
@@ -115,19 +115,19 @@ def test_the_time_behind_the_neighbour_is_evidence():
     ],
 )
 def test_what_was_traced_and_is_not_behind_it_did_not_wait_for_it(behind, is_found):
-    frames = [replace(one, tables={**one.tables, measurements.BEHIND: behind}) for one in loads(QUIET, BUSY)]
+    frames = [replace(frame, tables={**frame.tables, measurements.BEHIND: behind}) for frame in loads(QUIET, BUSY)]
     assert bool(found(RULE, frames, [SDA])) is is_found
 
 
 def test_several_wait_and_the_slowest_is_named():
     busy = ((WEB, 400, 2000), (DB, 300, 9000), (BACKUP, 2000, 30_000))
-    (one,) = found(RULE, loads(QUIET, busy), [SDA])
-    assert "reads of /db and 1 more cgroup take 30.0 x as long" in one.summary
+    (finding,) = found(RULE, loads(QUIET, busy), [SDA])
+    assert "reads of /db and 1 more cgroup take 30.0 x as long" in finding.summary
 
 
 def test_it_may_come_first_and_end():
-    (one,) = found(RULE, loads(BUSY, QUIET), [SDA])
-    assert "backup.service is busy" in one.summary
+    (finding,) = found(RULE, loads(BUSY, QUIET), [SDA])
+    assert "backup.service is busy" in finding.summary
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_command_is_for_a_unit_of_the_system_alone(group, container, command):
     frames = [
         frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*QUIET) if at < 6 else busy}) for at in range(12)
     ]
-    (one,) = found(RULE, frames, [SDA])
-    commands = [text for step in one.steps for text in step.commands]
+    (finding,) = found(RULE, frames, [SDA])
+    commands = [text for step in finding.steps for text in step.commands]
     assert bool(commands) is bool(command)
     assert all(text.startswith(command) for text in commands)
-    assert all("only reads" not in step.risk for step in one.steps)
-    assert ("IOAccounting" in one.steps[0].what) is (group == "/")
+    assert all("only reads" not in step.risk for step in finding.steps)
+    assert ("IOAccounting" in finding.steps[0].what) is (group == "/")
 
 
 def mixed(reads, writes, us=(5000, 100)):
@@ -209,8 +209,8 @@ def test_reads_may_wait_while_writes_do_not():
         frame(100 + 5 * at, tables={measurements.ISSUERS: mixed(100, 900) if at < 6 else slow | busy})
         for at in range(12)
     ]
-    (one,) = found(RULE, frames, [SDA])
-    assert "reads of web.service take 6.0 x as long" in one.summary
+    (finding,) = found(RULE, frames, [SDA])
+    assert "reads of web.service take 6.0 x as long" in finding.summary
 
 
 def test_another_device_s_load_is_not_on_this_one():

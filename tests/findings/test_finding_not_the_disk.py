@@ -29,8 +29,10 @@ CHAIN = "rwsem_down_write_slowpath < down_write < ext4_buffered_write_iter"
 
 def slow_write(thread, **changed):
     split = FileSplit(6_000, 1_000, 90_000, 90_000, "lock", CHAIN, "python3", thread)
-    made = FileOperation(100.0, 100_000_000, "write", 100_000, "device", DATA, "db/shared", 42, "python3", split=split)
-    return replace(made, **changed)
+    file_operation = FileOperation(
+        100.0, 100_000_000, "write", 100_000, "device", DATA, "db/shared", 42, "python3", split=split
+    )
+    return replace(file_operation, **changed)
 
 
 def load(parts, *, op="write", writes=40, us=100_000, its=DATA, slow=(), blocks=12):
@@ -39,13 +41,15 @@ def load(parts, *, op="write", writes=40, us=100_000, its=DATA, slow=(), blocks=
     times = {FilePart(its.device, op, its.mount, its.kind, part): part_us * writes for part, part_us in parts.items()}
     tables = {measurements.FILES: files, measurements.FILE_TIMES: times}
     each = [frame(100 + 5 * at) for at in range(blocks)]
-    return [replace(one, tables={**one.tables, **tables}, file_operations=tuple(slow)) for one in each]
+    return [replace(frame, tables={**frame.tables, **tables}, file_operations=tuple(slow)) for frame in each]
 
 
 def test_the_lock_the_file_and_who_had_it_are_named_with_the_device_s_share():
-    (one,) = found(RULE, load(LOCKED, slow=map(slow_write, (71, 72))), [SDA])
-    assert one.summary == ("sda: writes of /data/db/shared wait for a lock 90% of their time, for I/O of their own 6%")
-    facts = {fact.name: fact for fact in one.facts}
+    (finding,) = found(RULE, load(LOCKED, slow=map(slow_write, (71, 72))), [SDA])
+    assert finding.summary == (
+        "sda: writes of /data/db/shared wait for a lock 90% of their time, for I/O of their own 6%"
+    )
+    facts = {fact.name: fact for fact in finding.facts}
     assert facts["lock_share"].value == pytest.approx(0.9, abs=0.01)
     assert facts["own_IO_share"].value == pytest.approx(0.06, abs=0.01)
     assert facts["running_share"].value == pytest.approx(0.03, abs=0.01)
@@ -54,29 +58,29 @@ def test_the_lock_the_file_and_who_had_it_are_named_with_the_device_s_share():
     assert facts["file"].value == "/data/db/shared"
     assert CHAIN in facts["functions"].text
     assert facts["holders"].value == "python3 (2 threads)"
-    assert (one.severity, one.where.screen, one.device) == ("warning", "files", "sda")
+    assert (finding.severity, finding.where.screen, finding.device) == ("warning", "files", "sda")
 
 
 def test_its_steps_name_no_hardware_and_all_but_the_first_have_a_risk():
-    (one,) = found(RULE, load(LOCKED, slow=(slow_write(71),)), [SDA])
-    text = " ".join(step.what for step in one.steps)
+    (finding,) = found(RULE, load(LOCKED, slow=(slow_write(71),)), [SDA])
+    text = " ".join(step.what for step in finding.steps)
     assert "group commit" in text
     assert not any(word in text for word in ("SSD", "device", "cache survives", "controller"))
-    assert all(step.risk != "none, it only reads" for step in one.steps[1:])
+    assert all(step.risk != "none, it only reads" for step in finding.steps[1:])
 
 
 def test_a_thread_of_another_program_that_has_the_lock_is_a_step():
     held = slow_write(71)
     other = replace(held, split=held.split._replace(holder="backup"))
-    (one,) = found(RULE, load(LOCKED, slow=(other,)), [SDA])
-    assert one.steps[1].what == "find out what backup does with the file while others wait"
+    (finding,) = found(RULE, load(LOCKED, slow=(other,)), [SDA])
+    assert finding.steps[1].what == "find out what backup does with the file while others wait"
 
 
 @pytest.mark.parametrize("op", ["open", "unlink", "stat"])
 def test_where_files_are_opened_the_directory_is_what_to_change(op):
-    (one,) = found(RULE, load(LOCKED, op=op), [SDA])
-    assert one.summary.startswith(f"sda: {op}s on files of /data wait for a lock")
-    assert one.steps[-1].what.startswith("spread the files over several directories")
+    (finding,) = found(RULE, load(LOCKED, op=op), [SDA])
+    assert finding.summary.startswith(f"sda: {op}s on files of /data wait for a lock")
+    assert finding.steps[-1].what.startswith("spread the files over several directories")
 
 
 def test_renames_between_directories_take_the_lock_of_the_file_system():
@@ -90,9 +94,9 @@ def test_renames_between_directories_take_the_lock_of_the_file_system():
 def test_on_an_nfs_mount_the_server_or_the_client_is_a_fact():
     calls = {NfsOperation("/net", "WRITE"): NfsCalls(100, 0, 0, 300_000, 19_000_000, 19_300_000)}
     frames = load(LOCKED, its=FileSystem("/net", "nfs4"))
-    frames = [replace(one, tables={**one.tables, measurements.NFS_OPERATIONS: calls}) for one in frames]
-    (one,) = found(RULE, frames, [SDA])
-    facts = {fact.name: fact for fact in one.facts}
+    frames = [replace(frame, tables={**frame.tables, measurements.NFS_OPERATIONS: calls}) for frame in frames]
+    (finding,) = found(RULE, frames, [SDA])
+    facts = {fact.name: fact for fact in finding.facts}
     assert facts["nfs_queue_us"].text == (
         "a WRITE takes 193 ms on average: the server and the network 190 ms, the client's queue 3 ms"
     )
@@ -101,8 +105,8 @@ def test_on_an_nfs_mount_the_server_or_the_client_is_a_fact():
 
 
 def test_a_file_system_without_a_device_has_none():
-    (one,) = found(RULE, load(LOCKED, its=FileSystem("/net", "nfs4")), [SDA])
-    assert (one.device, one.summary[:7]) == ("", "writes ")
+    (finding,) = found(RULE, load(LOCKED, its=FileSystem("/net", "nfs4")), [SDA])
+    assert (finding.device, finding.summary[:7]) == ("", "writes ")
 
 
 @pytest.mark.parametrize(

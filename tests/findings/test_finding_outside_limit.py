@@ -44,7 +44,7 @@ def after(frames, device, *also):
         engine.take(each)
     engine.finish()
     assert not engine.failed
-    return [one for one in engine.current if one.id == outside_limit.ID]
+    return [finding for finding in engine.current if finding.id == outside_limit.ID]
 
 
 BURST = [(5000, 10)] * 5
@@ -53,14 +53,14 @@ WAVES = ([(1000, 20)] * 7 + [(995, 4)] * 7) * 2
 
 
 def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
-    (one,) = evaluated(LOOP, BURST + WAVES)
-    assert (one.severity, one.device, one.where.screen) == ("warning", "loop0", "outstanding")
-    assert one.summary == (
+    (finding,) = evaluated(LOOP, BURST + WAVES)
+    assert (finding.severity, finding.device, finding.where.screen) == ("warning", "loop0", "outstanding")
+    assert finding.summary == (
         "loop0: a limit outside of this host holds it at 1,000 IOPS for 28 s: an I/O takes 4.02 ms with 4.0 in "
         "flight and 20 ms with 20"
     )
-    assert one.short == "loop0: held at 1,000 IOPS by a limit outside of here; more only wait"
-    texts = [fact.text for fact in one.facts]
+    assert finding.short == "loop0: held at 1,000 IOPS by a limit outside of here; more only wait"
+    texts = [fact.text for fact in finding.facts]
     assert texts[:7] == [
         "1,000 IOPS; in 14 of 14 intervals with many in flight the rate was the same within 2%",
         "1,000 IOPS, a usual limit, is within 1% of it: a hint, since 16% of all rates are as near to such a number",
@@ -71,45 +71,45 @@ def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
         "31 s ago it did 5,000 IOPS of such I/Os, at 2 ms",
     ]
     assert "no cgroup has a limit on it" in texts
-    assert any("raise the limit" in step.what for step in one.steps)
-    assert any("4.0 had the same rate as 20" in step.what for step in one.steps)
+    assert any("raise the limit" in step.what for step in finding.steps)
+    assert any("4.0 had the same rate as 20" in step.what for step in finding.steps)
 
 
 @pytest.mark.parametrize(("iops", "usual"), [(998, 1_000), (3_010, 3_000), (1_040, None)])
 def test_the_measured_rate_is_named_and_a_usual_limit_near_it_is_a_hint(iops, usual):
-    (one,) = evaluated(LOOP, BURST + [(iops, 60)] * 7 + [(iops, 16)] * 7)
-    assert f"holds it at {iops:,} IOPS for" in one.summary
-    assert [fact.value for fact in one.facts if fact.name == "round"] == ([] if usual is None else [usual])
+    (finding,) = evaluated(LOOP, BURST + [(iops, 60)] * 7 + [(iops, 16)] * 7)
+    assert f"holds it at {iops:,} IOPS for" in finding.summary
+    assert [fact.value for fact in finding.facts if fact.name == "round"] == ([] if usual is None else [usual])
 
 
 def test_a_busy_host_that_leaves_a_part_of_the_limit_unused_hides_nothing():
     crowded = [(1000, 20), (930, 20), (1000, 20), (990, 19), (870, 11), (880, 4), (760, 4), (910, 4), (995, 4)]
-    (one,) = evaluated(LOOP, BURST + crowded * 3)
-    assert "holds it at 995 IOPS for 27 s" in one.summary
+    (finding,) = evaluated(LOOP, BURST + crowded * 3)
+    assert "holds it at 995 IOPS for 27 s" in finding.summary
 
 
 def test_without_a_faster_time_the_device_itself_is_named_too():
-    (one,) = evaluated(LOOP, WAVES)
-    assert one.severity == "notice"
-    assert one.summary.startswith("loop0: the device, or a limit outside of this host, holds it at 1,000 IOPS")
-    assert one.steps[0].what.startswith("see whether it is the device")
+    (finding,) = evaluated(LOOP, WAVES)
+    assert finding.severity == "notice"
+    assert finding.summary.startswith("loop0: the device, or a limit outside of this host, holds it at 1,000 IOPS")
+    assert finding.steps[0].what.startswith("see whether it is the device")
     expected = "it did not do more of such I/Os in the last hour, as far as that was measured"
-    assert expected in [fact.text for fact in one.facts]
+    assert expected in [fact.text for fact in finding.facts]
 
 
 def test_a_limit_in_force_from_the_beginning_on_is_a_notice_within_half_a_minute():
     notices = [evaluated(LOOP, WAVES[:seconds]) for seconds in (14, 28)]
-    assert [[one.severity for one in found] for found in notices] == [[], ["notice"]]
+    assert [[finding.severity for finding in notice] for notice in notices] == [[], ["notice"]]
 
 
 def test_another_load_that_was_faster_before_is_named_as_such():
     before = [second(at_s, "loop0", 10_000, 10, size=4096) for at_s in range(5)]
     now = [second(5 + at_s, "loop0", ios, depth, size=16_384) for at_s, (ios, depth) in enumerate(WAVES)]
-    (one,) = after([*before, *now], LOOP)
-    assert one.severity == "notice"
+    (finding,) = after([*before, *now], LOOP)
+    assert finding.severity == "notice"
     expected = "it did not do more of such I/Os in the last hour, as far as that was measured; "
     expected += "31 s ago it did 10,000 IOPS of 4 KiB, 100% of them reads: another load"
-    assert expected in [fact.text for fact in one.facts]
+    assert expected in [fact.text for fact in finding.facts]
 
 
 def test_the_same_load_that_was_faster_is_found_behind_another_one():
@@ -156,10 +156,10 @@ def test_bytes_are_named_where_the_iops_vary():
         size = 65_536 if at_s % 2 else 131_072
         ios = 50_000_000 // size
         frames.append(second(at_s, "loop0", ios, 24 if at_s // 5 % 2 else 8, size=size))
-    (one,) = after(frames, LOOP)
-    assert "holds it at 49.9 MB/s" in one.summary
-    assert any(fact.name == "ios_variation" for fact in one.facts)
-    assert any(step.what.startswith("issue fewer bytes") for step in one.steps)
+    (finding,) = after(frames, LOOP)
+    assert "holds it at 49.9 MB/s" in finding.summary
+    assert any(fact.name == "ios_variation" for fact in finding.facts)
+    assert any(step.what.startswith("issue fewer bytes") for step in finding.steps)
 
 
 def test_bytes_are_the_limit_of_two_loads_of_other_sizes():
@@ -168,10 +168,12 @@ def test_bytes_are_the_limit_of_two_loads_of_other_sizes():
     for at_s in range(28):
         ios, depth, size = (413, 9, 76_170) if at_s // 7 % 2 else (240, 4, 131_072)
         frames.append(second(at_s, "loop0", ios, depth, size=size))
-    (one,) = after(frames, LOOP)
-    assert one.severity == "notice"
-    assert one.short == "loop0: held at 31.5 MB/s by it, or a limit outside; more only wait"
-    assert one.summary.endswith("an I/O of 128 KiB takes 16.7 ms with 4.0 in flight, one of 74.4 KiB 21.8 ms with 9.0")
+    (finding,) = after(frames, LOOP)
+    assert finding.severity == "notice"
+    assert finding.short == "loop0: held at 31.5 MB/s by it, or a limit outside; more only wait"
+    assert finding.summary.endswith(
+        "an I/O of 128 KiB takes 16.7 ms with 4.0 in flight, one of 74.4 KiB 21.8 ms with 9.0"
+    )
 
 
 def test_bytes_that_a_program_paces_are_a_notice_that_names_it_whatever_the_device():
@@ -181,16 +183,18 @@ def test_bytes_that_a_program_paces_are_a_notice_that_names_it_whatever_the_devi
         )
         for at_s in range(28)
     ]
-    (one,) = after(frames, VOLUME)
-    assert one.severity == "notice"
-    assert "the device, a limit outside of this host, or a program's own pace holds it at 115 MB/s" in one.summary
+    (finding,) = after(frames, VOLUME)
+    assert finding.severity == "notice"
+    assert "the device, a limit outside of this host, or a program's own pace holds it at 115 MB/s" in finding.summary
 
 
 def test_iops_that_do_not_depend_on_the_size_are_said():
     sizes = [4096] * 5 + [16_384] * 5
     frames = [second(at_s, "loop0", 1000, 4 if at_s // 5 % 2 else 20, size=size) for at_s, size in enumerate(sizes * 2)]
-    (one,) = after(frames, LOOP)
-    assert "the size of an I/O changed from 4 KiB to 16 KiB, and the IOPS did not" in [fact.text for fact in one.facts]
+    (finding,) = after(frames, LOOP)
+    assert "the size of an I/O changed from 4 KiB to 16 KiB, and the IOPS did not" in [
+        fact.text for fact in finding.facts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -212,14 +216,14 @@ def test_loads_and_devices_that_look_alike_are_no_finding(loads):
 
 
 def test_one_depth_at_a_far_lower_rate_than_before_is_a_notice_that_names_both():
-    (one,) = evaluated(LOOP, [(5000, 8)] * 10 + [(1000, 8)] * 20)
-    assert one.severity == "notice"
-    assert one.summary == (
+    (finding,) = evaluated(LOOP, [(5000, 8)] * 10 + [(1000, 8)] * 20)
+    assert finding.severity == "notice"
+    assert finding.summary == (
         "loop0: the device, or a limit outside of this host, holds it at 1,000 IOPS for 20 s: an I/O takes 8 ms, and "
         "it did 5,000 IOPS at 1.6 ms before"
     )
-    assert one.short == "loop0: held at 1,000 IOPS by it, or a limit outside; before 5,000 IOPS"
-    assert not any("keep fewer in flight" in step.what for step in one.steps)
+    assert finding.short == "loop0: held at 1,000 IOPS by it, or a limit outside; before 5,000 IOPS"
+    assert not any("keep fewer in flight" in step.what for step in finding.steps)
     assert evaluated(LOCAL, [(5000, 8)] * 10 + [(1000, 8)] * 20) == []
 
 
@@ -241,9 +245,9 @@ def test_a_limit_of_a_cgroup_on_the_disk_below_a_loop_device_is_no_limit_outside
 
 
 def test_a_reason_inside_the_host_explains_it():
-    (one,) = evaluated(LOOP, BURST + WAVES)
+    (finding,) = evaluated(LOOP, BURST + WAVES)
     cause = Finding("io-throttled", CRITICAL, "loop0", "x", (), Where("overview", "loop0"), (), "y")
-    assert unexplained((one, cause)) == (cause,)
+    assert unexplained((finding, cause)) == (cause,)
 
 
 def with_counters(grown_us, counter="ebs_volume_performance_exceeded_iops"):
@@ -256,12 +260,12 @@ def with_counters(grown_us, counter="ebs_volume_performance_exceeded_iops"):
 
 
 def test_the_volume_s_own_counters_decide():
-    (one,) = after(with_counters(31 * S), VOLUME)
-    assert one.severity == "warning"
-    assert one.summary == (
+    (finding,) = after(with_counters(31 * S), VOLUME)
+    assert finding.severity == "warning"
+    assert finding.summary == (
         "nvme1n1: the volume was at its limit of IOPS (900 IOPS now) for 31 s of 10 min, which it reports itself"
     )
-    assert one.facts[0].text == "ebs_volume_performance_exceeded_iops grew by 31 s in the readings of 10 min"
+    assert finding.facts[0].text == "ebs_volume_performance_exceeded_iops grew by 31 s in the readings of 10 min"
     (other,) = after(with_counters(2 * S, "ec2_instance_ebs_performance_exceeded_tp"), VOLUME)
     assert "the instance was at its limit of bytes per second for 2 s" in other.summary
     assert after(with_counters(S // 2), VOLUME) == []
@@ -311,42 +315,42 @@ def limited_writes(seconds, begin=18, device="loop0"):
 
 
 def test_a_limit_of_writes_is_named_while_reads_pass_within_30_s_of_it():
-    (one,) = after(limited_writes(43), LOOP)
-    assert (one.severity, one.device) == ("warning", "loop0")
-    assert one.summary == (
+    (finding,) = after(limited_writes(43), LOOP)
+    assert (finding.severity, finding.device) == ("warning", "loop0")
+    assert finding.summary == (
         "loop0: a limit on writes, outside of this host or the device's own, holds it at 50 writes/s for 25 s: a write "
         "takes 158 ms, and it did 151 writes/s at 1.15 ms before; reads take 1.2 ms meanwhile"
     )
-    assert one.short == "loop0: held at 50 writes/s by a limit, outside or its own; 151/s before"
-    texts = [fact.text for fact in one.facts]
+    assert finding.short == "loop0: held at 50 writes/s by a limit, outside or its own; 151/s before"
+    texts = [fact.text for fact in finding.facts]
     assert "Little's law: rate x latency = 7.9 writes in flight, of 8.0 I/Os that were counted" in texts
     assert texts[0] == "50 writes/s; in 25 of 25 intervals with many in flight the rate was the same within 2%"
     assert "reads are not held: 39.9 a second take 1.2 ms, 1.2 ms before" in texts
-    assert one.share == pytest.approx(1 - 1.15 / 158, abs=0.01)
+    assert finding.share == pytest.approx(1 - 1.15 / 158, abs=0.01)
 
 
 @pytest.mark.parametrize(("begin", "seconds"), [(25, 400), (9, 100)])
 def test_a_limit_of_writes_stays_known_after_the_time_before_it_has_left_the_window(begin, seconds):
     """By the change of their latency, or by the blocks of five minutes where too little is known before it."""
-    (one,) = after(limited_writes(seconds, begin), LOOP)
-    assert "holds it at 50 writes/s for 60 s" in one.summary
-    assert re.search(r"and it did 15[01] writes/s at 1.[01]\d ms before", one.summary)
+    (finding,) = after(limited_writes(seconds, begin), LOOP)
+    assert "holds it at 50 writes/s for 60 s" in finding.summary
+    assert re.search(r"and it did 15[01] writes/s at 1.[01]\d ms before", finding.summary)
 
 
 @pytest.mark.parametrize("writes", [[(20, 158_000), (80, 158_000)], [(8, 158_000), (50, 158_000)]])
 def test_a_frame_that_ends_late_on_a_busy_host_ends_no_finding(writes):
     frames = [*limited_writes(43)]
     frames[-4:-2] = [mixed(39 + at, read_rates(at), (*row, 16_384)) for at, row in enumerate(writes)]
-    (one,) = after(frames, LOOP)
-    assert "holds it at 50 writes/s" in one.summary
+    (finding,) = after(frames, LOOP)
+    assert "holds it at 50 writes/s" in finding.summary
 
 
 def test_latency_that_follows_the_writes_in_flight_is_a_limit_outside():
     waited = [158_000 if at_s // 7 % 2 else 60_000 for at_s in range(43)]
     waves = [mixed(at_s, read_rates(at_s), (50, waited[at_s], 16_384)) for at_s in range(15, 43)]
-    (one,) = after([*limited_writes(15), *waves], LOOP)
-    assert one.severity == "warning"
-    assert one.summary == (
+    (finding,) = after([*limited_writes(15), *waves], LOOP)
+    assert finding.severity == "warning"
+    assert finding.summary == (
         "loop0: a limit on writes outside of this host holds it at 50 writes/s for 28 s: a write takes 60 ms with 3.0 "
         "in flight and 158 ms with 7.9; reads take 1.2 ms meanwhile"
     )
@@ -377,8 +381,8 @@ def test_a_limit_of_a_low_rate_is_seen_in_spite_of_whole_ios():
         mixed(at_s, read_rates(at_s), (19 + at_s % 3, 158_000, 16_384) if at_s >= 15 else (60, 1_150, 16_384))
         for at_s in range(43)
     ]
-    (one,) = after(frames, LOOP)
-    assert "holds it at 20 writes/s" in one.summary
+    (finding,) = after(frames, LOOP)
+    assert "holds it at 20 writes/s" in finding.summary
 
 
 def test_reads_that_no_cache_has_any_more_are_a_notice_that_names_the_device():

@@ -27,13 +27,13 @@ def held(n=3, queued=41, load=SERIAL, source="probe", of_ms=5000):
 
 
 def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
-    (one,) = found(RULE, lasting(**held()), [disk(limits=SD)])
-    assert (one.severity, one.device, one.where.screen) == ("critical", "sda", "outstanding")
-    assert one.summary == (
+    (finding,) = found(RULE, lasting(**held()), [disk(limits=SD)])
+    assert (finding.severity, finding.device, finding.where.screen) == ("critical", "sda", "outstanding")
+    assert finding.summary == (
         "sda: its driver is limited to 3 I/Os in flight while 41 wait above it, where 93% of their time passes; "
         "un_throttle of 3 is below its own minimum of 8 (un_min_throttle)"
     )
-    facts = {fact.name: fact for fact in one.facts}
+    facts = {fact.name: fact for fact in finding.facts}
     assert (facts["ceiling"].value, facts["mode"].value, facts["limit"].value) == (3, 3, 3)
     assert (facts["ceiling"].text, facts["mode"].text) == (
         "in the driver: never above 3",
@@ -42,8 +42,8 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
     assert [facts[name].of for name in ("ceiling", "mode", "queued")] == [None] * 3, "times of depths are no samples"
     assert facts["waiting"].of == 60_000
     assert facts["driver_us"].text == "on average an I/O takes 41 ms above the driver and 3 ms in driver and device"
-    assert all(step.risk for step in one.steps)
-    assert "mdb" in one.steps[0].text
+    assert all(step.risk for step in finding.steps)
+    assert "mdb" in finding.steps[0].text
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
 def test_a_limit_that_began_in_the_last_minute_is_found_before_that_is_over(since_s, expected):
     deep = held() | {"depths": {"sda": depths({0: 100, 16: 4900}, {0: 5000})}, "histograms": timed("sda", UNQUEUED)}
     frames = [frame(BEGIN_S + 5 * n, **(held() if n >= 12 - since_s // 5 else deep)) for n in range(12)]
-    some = found(RULE, frames, [disk()])
-    assert [(one.severity, since_us(one)) for one in some] == ([expected] if expected else [])
+    findings = found(RULE, frames, [disk()])
+    assert [(finding.severity, since_us(finding)) for finding in findings] == ([expected] if expected else [])
 
 
 def since_us(one):
@@ -82,15 +82,15 @@ def since_us(one):
     ],
 )
 def test_the_limit_is_reported_beside_what_was_measured(limits, severity, why):
-    (one,) = found(RULE, lasting(**held()), [disk(limits=limits)])
-    assert (one.severity, one.summary.partition("; ")[2]) == (severity, why)
+    (finding,) = found(RULE, lasting(**held()), [disk(limits=limits)])
+    assert (finding.severity, finding.summary.partition("; ")[2]) == (severity, why)
 
 
 def test_gauges_alone_are_enough():
-    (one,) = found(RULE, lasting(**held(load=None, source=SYSFS)), [disk(limits=FAR)])
-    assert one.severity == "critical"
-    assert one.share == pytest.approx(41 / 44, abs=0.01)
-    assert "by Little's law" in next(fact.text for fact in one.facts if fact.name == "waiting")
+    (finding,) = found(RULE, lasting(**held(load=None, source=SYSFS)), [disk(limits=FAR)])
+    assert finding.severity == "critical"
+    assert finding.share == pytest.approx(41 / 44, abs=0.01)
+    assert "by Little's law" in next(fact.text for fact in finding.facts if fact.name == "waiting")
 
 
 def uncounted(ios, stages, in_driver):
@@ -115,17 +115,17 @@ def test_a_short_burst_when_a_capture_begins_is_no_ceiling(busy_s, found_after):
         n = 1000 if at in busy_s else 0
         values = {"depths": {"sda": depths({3: n, 0: 1000 - n}, {20: n, 0: 1000 - n})}, "kernel": done("sda", n // 20)}
         engine.take(frame(100 + at, dt_us=10**6, **values))
-        reported += [at] if any(one.id == RULE for one in engine.current) else []
+        reported += [at] if any(finding.id == RULE for finding in engine.current) else []
     assert next(iter(reported), None) == found_after
 
 
 def test_where_the_kernel_does_not_count_waiting_ios_their_times_do():
     frames = lasting(**uncounted(150, {"queue": 433_000, "hba": 100_000}, {3: 5000}))
-    (one,) = found(RULE, frames, [disk(limits=FAR)])
-    assert one.summary.startswith(
+    (finding,) = found(RULE, frames, [disk(limits=FAR)])
+    assert finding.summary.startswith(
         "sda: its driver is limited to 3 I/Os in flight while 13 wait above it, where 81% of "
     )
-    queued = next(fact for fact in one.facts if fact.name == "queued")
+    queued = next(fact for fact in finding.facts if fact.name == "queued")
     assert (queued.value, queued.of) == (pytest.approx(13, abs=0.2), None)
     assert queued.text == "13 wait above the driver on average by Little's law, from their times"
 
@@ -133,9 +133,13 @@ def test_where_the_kernel_does_not_count_waiting_ios_their_times_do():
 def test_how_many_wait_is_unknown_without_the_sum_of_their_times():
     values = uncounted(150, {"queue": 100_000, "hba": 100_000}, {3: 5000})
     assert waiting(facts_of(lasting(**values)), "sda") == pytest.approx(3)
-    whole = values["traced"]
-    unsummed = {series: replace(one, sum=None) for series, one in whole.histograms.items() if series.stage == "queue"}
-    values["traced"] = replace(whole, histograms={**whole.histograms, **unsummed}, by_total={})
+    whole_traced = values["traced"]
+    unsummed = {
+        series: replace(histogram, sum=None)
+        for series, histogram in whole_traced.histograms.items()
+        if series.stage == "queue"
+    }
+    values["traced"] = replace(whole_traced, histograms={**whole_traced.histograms, **unsummed}, by_total={})
     assert waiting(facts_of(lasting(**values)), "sda") is None
     assert waiting(facts_of(lasting(kernel=done("sda", 150))), "sda") is None, "nothing was traced"
 
@@ -155,26 +159,26 @@ def test_a_queue_that_runs_now_and_then_is_no_ceiling():
 
 def test_the_gain_is_little_s_law_s():
     times = ((5000, {"queue": 41_000, "hba": 3_000}),)
-    (one,) = found(RULE, lasting(**held(load=times)), [disk(limits=FAR)])
-    text = next(fact.text for fact in one.facts if fact.name == "littles_law")
+    (finding,) = found(RULE, lasting(**held(load=times)), [disk(limits=FAR)])
+    text = next(fact.text for fact in finding.facts if fact.name == "littles_law")
     assert "at 44 in flight up to" in text
 
 
 def test_windows_without_the_kernel_s_counters_count_in_little_s_law():
     times = ((5000, {"queue": 41_000, "hba": 3_000}),)
     frames = lasting(**held(load=times), seen=done("sda", 5000))
-    without = [replace(one, kernel={}) if n < 3 else one for n, one in enumerate(frames)]
+    without = [replace(frame, kernel={}) if n < 3 else frame for n, frame in enumerate(frames)]
     laws = [
-        next(fact.text for fact in one.facts if fact.name == "littles_law")
-        for one in (*found(RULE, frames, [disk(limits=FAR)]), *found(RULE, without, [disk(limits=FAR)]))
+        next(fact.text for fact in finding.facts if fact.name == "littles_law")
+        for finding in (*found(RULE, frames, [disk(limits=FAR)]), *found(RULE, without, [disk(limits=FAR)]))
     ]
     assert laws[0] == laws[1]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_every_ceiling_to_four(n):
-    (one,) = found(RULE, lasting(**held(n)), [disk(limits=FAR)])
-    assert one.facts[0].value == n
+    (finding,) = found(RULE, lasting(**held(n)), [disk(limits=FAR)])
+    assert finding.facts[0].value == n
 
 
 @pytest.mark.parametrize(
@@ -203,14 +207,14 @@ def test_the_share_above_the_driver(queue_us, fires):
 @pytest.mark.parametrize(("share", "severity"), [(0.88, "warning"), (0.92, "critical")])
 def test_nearly_all_of_the_time_is_critical(share, severity):
     load = ((5000, {"queue": int(100_000 * share), "hba": int(100_000 * (1 - share))}),)
-    (one,) = found(RULE, lasting(**held(load=load)), [disk(limits=FAR)])
-    assert one.severity == severity
+    (finding,) = found(RULE, lasting(**held(load=load)), [disk(limits=FAR)])
+    assert finding.severity == severity
 
 
 @pytest.mark.parametrize(("queued", "severity"), [(8, "warning"), (10, "critical")])
 def test_critical_needs_many_that_wait(queued, severity):
-    (one,) = found(RULE, lasting(**held(queued=queued)), [disk(limits=FAR)])
-    assert one.severity == severity
+    (finding,) = found(RULE, lasting(**held(queued=queued)), [disk(limits=FAR)])
+    assert finding.severity == severity
 
 
 @pytest.mark.parametrize(("blocks", "fires"), [(2, False), (3, True)])
@@ -227,9 +231,9 @@ def test_a_driver_that_takes_one_by_design_is_none():
 def test_who_waits_for_a_tag_has_no_request_and_that_is_reported():
     values = held(queued=0, load=((5000, {"queue": 5, "hba": 3_000}),))
     limits = {"nr_tags": (3, "mq/0/nr_tags"), "scheduler": "none"}
-    (one,) = found(RULE, lasting(**values), [disk(limits=limits)])
-    assert one.severity == "notice"
-    assert one.summary == (
+    (finding,) = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert finding.severity == "notice"
+    assert finding.summary == (
         "sda: its driver is full at 3 I/Os for most of the busy time, which is all that nr_tags allows; "
         "the kernel doesn't count waiting I/Os"
     )
@@ -240,9 +244,9 @@ def test_a_scheduler_with_twice_the_driver_s_tags_shows_half():
     """scsi_debug with max_queue=3: six have a request, and three of them wait."""
     values = held(queued=3, load=((300, {"queue": 50_000, "hba": 50_000}),))
     limits = {"can_queue": 3, "nr_tags": 3, "queue_depth": 64, "nr_requests": 6, "scheduler": "mq-deadline"}
-    (one,) = found(RULE, lasting(**values), [disk(limits=limits)])
-    assert one.severity == "warning"
-    assert "that is all that can_queue allows" in one.summary
+    (finding,) = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert finding.severity == "warning"
+    assert "that is all that can_queue allows" in finding.summary
 
 
 def test_idle_is_none():
@@ -259,14 +263,14 @@ def test_a_few_large_ones_fill_a_ring_of_segments(size, fires):
 @pytest.mark.parametrize("scheduler", ["bfq", "mq-deadline"])
 def test_a_scheduler_may_hold_them_by_design(scheduler):
     """bfq idles for the next one of a program: that is no driver's, and none is where a limit is reached."""
-    (one,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler})])
-    assert one.severity == "warning"
-    assert one.summary.endswith(f"its configured limit is 64 (queue_depth), and {scheduler} decides what it sends")
-    assert one.steps[0].text.endswith("echo none > /sys/block/sda/queue/scheduler")
-    assert one.steps[0].risk.endswith(f"undone by writing {scheduler}")
-    (one,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler, "nr_requests": 1023})])
+    (finding,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler})])
+    assert finding.severity == "warning"
+    assert finding.summary.endswith(f"its configured limit is 64 (queue_depth), and {scheduler} decides what it sends")
+    assert finding.steps[0].text.endswith("echo none > /sys/block/sda/queue/scheduler")
+    assert finding.steps[0].risk.endswith(f"undone by writing {scheduler}")
+    (finding,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler, "nr_requests": 1023})])
     restored = f"undone by writing {scheduler}, and then 1023 to nr_requests, which each change of the scheduler resets"
-    assert one.steps[0].risk.endswith(restored)
+    assert finding.steps[0].risk.endswith(restored)
     low = {"queue_depth": 3, "cmd_per_lun": (7, "host0/cmd_per_lun"), "scheduler": scheduler}
     assert found(RULE, lasting(**held()), [disk(limits=low)])[0].severity == "critical"
 
@@ -298,9 +302,9 @@ def test_all_that_can_wait_with_a_request_do(n, requests, fires):
     limits = {"can_queue": n, "nr_tags": n, "scheduler": "mq-deadline"}
     limits |= {"nr_requests": requests} if requests else {}
     values = {"depths": {"sda": reported}, "kernel": done("sda", 5000)}
-    some = found(RULE, lasting(**values), [disk(limits=limits)])
-    assert [(one.severity, one.facts[0].value) for one in some] == ([("warning", n)] if fires else [])
-    assert not fires or "requests" in {fact.name for fact in some[0].facts}
+    findings = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert [(finding.severity, finding.facts[0].value) for finding in findings] == ([("warning", n)] if fires else [])
+    assert not fires or "requests" in {fact.name for fact in findings[0].facts}
 
 
 def test_the_audit_knows_the_wall_that_the_rule_reports():
@@ -308,7 +312,7 @@ def test_the_audit_knows_the_wall_that_the_rule_reports():
     frames = lasting(**uncounted(150, {"queue": 433_000, "hba": 100_000}, {3: 5000}))
     (audited,) = facts_of(frames, [disk(limits={"queue_depth": 3})]).audited
     assert (audited.limited_to, audited.at_limit) == (3, False)
-    assert [one.id for one in audited.off if one.id.startswith(("ceiling", "at-limit"))] == ["ceiling-reached"]
+    assert [advice.id for advice in audited.off if advice.id.startswith(("ceiling", "at-limit"))] == ["ceiling-reached"]
     quick = lasting(**uncounted(150, {"queue": 50_000, "hba": 100_000}, {3: 5000}))
     (audited,) = facts_of(quick, [disk(limits={"queue_depth": 3})]).audited
     assert (audited.limited_to, audited.at_limit) == (None, True)

@@ -32,7 +32,7 @@ def load(faults_per_s=370, reads_per_s=350, us=10_500, *, processes=GEOSEARCH, s
         )
         for at in range(blocks)
     ]
-    return [replace(one, tables={**one.tables, measurements.MAJOR_FAULTS: processes}) for one in each]
+    return [replace(frame, tables={**frame.tables, measurements.MAJOR_FAULTS: processes}) for frame in each]
 
 
 def test_the_program_the_device_and_the_size_of_a_read_are_named():

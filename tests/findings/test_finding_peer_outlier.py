@@ -34,11 +34,11 @@ USUAL = {100: 950, 200: 48, 300: 2}
 
 
 def test_one_of_six_with_a_far_slower_median_is_found():
-    (one,) = evaluated(USUAL, {2_000: 998, 4_000: 2})
-    assert (one.severity, one.device) == ("warning", "sdf")
-    assert one.summary == "sdf: half of its reads take 1.92 ms or longer, 20 times what its 5 peers' take (104 us)"
-    assert one.share > 0.9
-    assert (one.where.screen, one.where.device, one.where.op) == ("overview", "sdf", "read")
+    (finding,) = evaluated(USUAL, {2_000: 998, 4_000: 2})
+    assert (finding.severity, finding.device) == ("warning", "sdf")
+    assert finding.summary == "sdf: half of its reads take 1.92 ms or longer, 20 times what its 5 peers' take (104 us)"
+    assert finding.share > 0.9
+    assert (finding.where.screen, finding.where.device, finding.where.op) == ("overview", "sdf", "read")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_one_of_six_with_a_far_slower_median_is_found():
     ],
 )
 def test_the_means_differ_less_only_if_they_do(odd, text):
-    (one,) = evaluated({100: 1000}, odd)
-    assert next(fact.text for fact in one.facts if fact.name == "mean_us") == text
+    (finding,) = evaluated({100: 1000}, odd)
+    assert next(fact.text for fact in finding.facts if fact.name == "mean_us") == text
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_the_share_that_is_named_is_the_one_that_was_compared(ios, slow, text):
         )
         for n in range(12)
     ]
-    (one,) = found(RULE, frames, drives())
-    assert one.summary.startswith(f"sdf: {text} 8.19 ms or longer")
+    (finding,) = found(RULE, frames, drives())
+    assert finding.summary.startswith(f"sdf: {text} 8.19 ms or longer")
 
 
 @pytest.mark.parametrize(("us", "n"), [(370, 0), (480, 1)])
@@ -190,17 +190,17 @@ def test_what_a_stripe_waits_for_is_reported():
 
 def test_the_slowest_of_n_is_the_product_of_distributions():
     """Two dice: the greater is at most 3 in 9 of 36 throws."""
-    one = counts_of([Histogram.record(range(1, 7))])
-    both = slowest_of([one, one])
+    counts = counts_of([Histogram.record(range(1, 7))])
+    both = slowest_of([counts, counts])
     assert sum(n for us, n in both.items() if us <= 3) == pytest.approx(1e6 * 9 / 36, abs=1)
-    assert tail_of(both, 1) == tail_of(one, 1)
-    assert slowest_of([one, {}]) == slowest_of([]) == {}
+    assert tail_of(both, 1) == tail_of(counts, 1)
+    assert slowest_of([counts, {}]) == slowest_of([]) == {}
 
 
 def test_what_is_built_on_it_is_named():
     md = Device("md0", 9, 0, "md", members=tuple(NAMES), timed=False)
-    (one,) = evaluated(USUAL, {2_000: 1000}, devices=[*drives(), md])
-    assert any(fact.text.startswith("md0 is built on it and on 5 of its peers") for fact in one.facts)
+    (finding,) = evaluated(USUAL, {2_000: 1000}, devices=[*drives(), md])
+    assert any(fact.text.startswith("md0 is built on it and on 5 of its peers") for fact in finding.facts)
 
 
 # ---- the noise that drives have
@@ -252,17 +252,19 @@ def test_one_drive_with_a_hundredth_at_twenty_times_is_found_in_thirty_intervals
 @pytest.mark.parametrize("bits", [0, 3])
 @pytest.mark.parametrize("bar", [-1.0, 0.0, octaves(40), octaves(40) + 0.01, octaves(239), 99.0])
 def test_ios_above_a_bar_are_those_whose_bucket_ends_above_it(bits, bar):
-    one = Histogram.of({0: 1, 39: 2, 40: 4, 41: 8, 239: 16}).coarsen(bits)
-    counts = counts_of((one,))
-    assert above_in(one, bar) == above(counts, bar) == sum(n for index, n in counts.items() if octaves(index) > bar)
+    histogram = Histogram.of({0: 1, 39: 2, 40: 4, 41: 8, 239: 16}).coarsen(bits)
+    counts = counts_of((histogram,))
+    assert (
+        above_in(histogram, bar) == above(counts, bar) == sum(n for index, n in counts.items() if octaves(index) > bar)
+    )
 
 
 @pytest.mark.parametrize(("hba_us", "is_advised"), [(95_000, True), (5_000, False)])
 def test_hardware_is_compared_only_where_the_drive_takes_the_time(hba_us, is_advised):
     slow = Outlier(0.0, 0, "sdf", "read", 100_000, {"queue": 100_000 - hba_us, "hba": hba_us})
     histograms = loads(USUAL, {2_000: 900, 100_000: 100})
-    (one,) = found(RULE, lasting(12, histograms=histograms, outliers=(slow,)), drives())
-    text = " | ".join(step.text for step in one.steps)
+    (finding,) = found(RULE, lasting(12, histograms=histograms, outliers=(slow,)), drives())
+    text = " | ".join(step.text for step in finding.steps)
     assert ("firmware" in text, "peer's slot" in text) == (is_advised, is_advised)
     assert "interrupt vector" in text
 
@@ -274,15 +276,15 @@ def test_a_drive_is_found_in_its_rack():
         DeviceReport("by_path", "pci-0000:00:07.0-sas-phy5-lun-0", "disk/by-path"),
     )
     devices = [*drives()[:-1], disk("sdf", model="SSD 1920G", reports=reports)]
-    (one,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100}, devices=devices)
-    (step,) = [step for step in one.steps if "turn its light on" in step.what]
+    (finding,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100}, devices=devices)
+    (step,) = [step for step in finding.steps if "turn its light on" in step.what]
     place = "slot 5 (Slot 05) of enclosure 2:0:8:0, by-path/pci-0000:00:07.0-sas-phy5-lun-0"
     assert f"find the drive ({place})" in step.what
     assert step.commands == ("ledctl locate=/dev/sdf", f"echo 1 > '/sys/class/{at}/locate'")
     cut = (reports[0]._replace(source="enclosure/2:0:8:0/a long na…"),)
     devices = [*drives()[:-1], disk("sdf", model="SSD 1920G", reports=cut)]
-    (one,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100}, devices=devices)
-    (step,) = [step for step in one.steps if "turn its light on" in step.what]
+    (finding,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100}, devices=devices)
+    (step,) = [step for step in finding.steps if "turn its light on" in step.what]
     assert step.commands == ("ledctl locate=/dev/sdf",)
     (unknown,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100})
     assert not any("light" in step.what for step in unknown.steps)

@@ -19,10 +19,15 @@ def used(queued_ms=0, full_ms=0, count=10, depth=3, name="sda"):
 
 
 def test_a_device_that_is_used_and_set_low_is_a_notice():
-    (one,) = found(RULE, lasting(**used()), [disk(limits=LOW)])
-    assert (one.severity, one.device, one.where.screen, one.share) == ("notice", "sda", "outstanding", 0)
-    assert one.summary == "sda: queue_depth of 3 is below the 7 that its host begins with (cmd_per_lun)"
-    assert "/sys/block/sda/device/queue_depth" in one.steps[0].text
+    (finding,) = found(RULE, lasting(**used()), [disk(limits=LOW)])
+    assert (finding.severity, finding.device, finding.where.screen, finding.share) == (
+        "notice",
+        "sda",
+        "outstanding",
+        0,
+    )
+    assert finding.summary == "sda: queue_depth of 3 is below the 7 that its host begins with (cmd_per_lun)"
+    assert "/sys/block/sda/device/queue_depth" in finding.steps[0].text
 
 
 @pytest.mark.parametrize(
@@ -34,15 +39,15 @@ def test_a_device_that_is_used_and_set_low_is_a_notice():
     ],
 )
 def test_it_is_a_warning_where_it_is_felt(queued_ms, full_ms, severity):
-    (one,) = found(RULE, lasting(**used(queued_ms, full_ms)), [disk(limits=LOW)])
-    assert one.severity == severity
-    assert ("I/Os wait for it" in one.summary) is (severity == "warning")
+    (finding,) = found(RULE, lasting(**used(queued_ms, full_ms)), [disk(limits=LOW)])
+    assert finding.severity == severity
+    assert ("I/Os wait for it" in finding.summary) is (severity == "warning")
 
 
 def test_what_the_kernel_does_not_count_is_no_zero():
     frames = lasting(depths={"sda": depths({3: 5000})}, kernel=done("sda", 10))
-    (one,) = found(RULE, frames, [disk(limits=LOW)])
-    assert {fact.name for fact in one.facts} == {"queue_depth", "full"}
+    (finding,) = found(RULE, frames, [disk(limits=LOW)])
+    assert {fact.name for fact in finding.facts} == {"queue_depth", "full"}
 
 
 @pytest.mark.parametrize(
@@ -66,22 +71,22 @@ def test_a_device_without_i_o_is_none():
 
 def test_t5_a_throttle_below_its_minimum():
     limits = {"un_throttle": 3, "un_min_throttle": 8, "un_f_opt_queueing": 1}
-    (one,) = found(RULE, lasting(**used()), [disk(limits=limits)])
-    assert one.summary == (
+    (finding,) = found(RULE, lasting(**used()), [disk(limits=limits)])
+    assert finding.summary == (
         "sda: un_throttle of 3 is below its own minimum of 8 (un_min_throttle); one more setting is wrong"
     )
-    assert [fact.name for fact in one.facts][:2] == ["un_throttle", "un_f_opt_queueing"]
+    assert [fact.name for fact in finding.facts][:2] == ["un_throttle", "un_f_opt_queueing"]
 
 
 @pytest.mark.parametrize(("value", "fires"), [("20", True), ("256", False)])
 def test_a_global_throttle_of_solaris(value, fires):
     settings = {"module sd": {"/etc/system sd_max_throttle": value}}
     limits = {"un_throttle": int(value), "un_saved_throttle": int(value), "un_min_throttle": 8}
-    some = found(RULE, lasting(**used()), [disk(limits=limits)], settings=settings, kernel="SunOS 5.11")
-    assert [one.summary for one in some] == [
+    findings = found(RULE, lasting(**used()), [disk(limits=limits)], settings=settings, kernel="SunOS 5.11")
+    assert [finding.summary for finding in findings] == [
         "sda: sd_max_throttle of 20 in /etc/system applies to every disk of the driver: it penalises all"
     ][:fires]
-    assert not fires or "throttle-max:32" in some[0].steps[1].text
+    assert not fires or "throttle-max:32" in findings[0].steps[1].text
 
 
 @pytest.mark.parametrize(("n", "findings"), [(3, 3), (4, 1)])
@@ -91,16 +96,18 @@ def test_what_many_have_in_common_is_one_finding(n, findings):
         "depths": {name: depths({1: 5000}) for name in names},
         "kernel": {flow: one for name in names for flow, one in done(name, 9).items()},
     }
-    some = found(RULE, lasting(**values), [disk(name, LOW) for name in names])
-    assert len(some) == findings
-    assert some[0].device == ("" if findings == 1 else "sda")
-    assert some[0].summary.startswith("sda, sdb and 2 more: queue_depth" if findings == 1 else "sda: queue_depth")
+    given_findings = found(RULE, lasting(**values), [disk(name, LOW) for name in names])
+    assert len(given_findings) == findings
+    assert given_findings[0].device == ("" if findings == 1 else "sda")
+    assert given_findings[0].summary.startswith(
+        "sda, sdb and 2 more: queue_depth" if findings == 1 else "sda: queue_depth"
+    )
 
 
 def test_a_host_that_its_devices_share():
     limits = {"queue_depth": 32, "can_queue": (16, "host0/can_queue")}
-    (one,) = found(RULE, lasting(**used()), [disk("sda", limits), disk("sdb", limits)])
-    assert one.summary == (
+    (finding,) = found(RULE, lasting(**used()), [disk("sda", limits), disk("sdb", limits)])
+    assert finding.summary == (
         "sda: can_queue is short: 2 devices share 16, and the sum of their depths is 64: a busy one takes from the "
         "others"
     )
@@ -108,7 +115,9 @@ def test_a_host_that_its_devices_share():
 
 @pytest.mark.parametrize(("blocks", "severity"), [(1, "notice"), (2, "warning")])
 def test_a_first_burst_is_no_warning(blocks, severity):
-    assert [one.severity for one in found(RULE, lasting(blocks, **used(5000, 5000)), [disk(limits=LOW)])] == [severity]
+    assert [finding.severity for finding in found(RULE, lasting(blocks, **used(5000, 5000)), [disk(limits=LOW)])] == [
+        severity
+    ]
 
 
 def test_of_many_the_one_that_is_held_is_another_rule_s():
@@ -117,7 +126,9 @@ def test_of_many_the_one_that_is_held_is_another_rule_s():
         "depths": {name: depths({1: 5000}) for name in names} | used(5000, 5000)["depths"],
         "kernel": {flow: one for name in names for flow, one in done(name, 9).items()},
     }
-    assert [one.severity for one in found(RULE, lasting(**values), [disk(name, LOW) for name in names])] == ["notice"]
+    assert [finding.severity for finding in found(RULE, lasting(**values), [disk(name, LOW) for name in names])] == [
+        "notice"
+    ]
 
 
 def test_the_host_s_is_of_the_one_that_feels_it_most():
@@ -130,19 +141,19 @@ def test_the_host_s_is_of_the_one_that_feels_it_most():
         "depths": {name: depths({1: 5000}) for name in names} | some,
         "kernel": {flow: one for name in (*names, "vda") for flow, one in done(name, 9).items()},
     }
-    (one,) = found(RULE, lasting(1, **values), [*(disk(name, LOW) for name in names), *more])
-    reported = {fact.name: fact for fact in one.facts}
-    assert one.device == ""
+    (finding,) = found(RULE, lasting(1, **values), [*(disk(name, LOW) for name in names), *more])
+    reported = {fact.name: fact for fact in finding.facts}
+    assert finding.device == ""
     assert reported["queued"].text == "sdc: I/Os wait above the driver 100% of the time"
     assert reported["devices"].value == 6
-    (one,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
-    assert "sdc" not in one.also, "outstanding-ceiling reports it"
+    (finding,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
+    assert "sdc" not in finding.also, "outstanding-ceiling reports it"
 
 
 def test_idle_ones_have_the_same_setting():
     """Else the first of them to do something would be reported by itself, and the host's once four have."""
-    (one,) = found(RULE, lasting(**used()), [disk(f"sd{letter}", LOW) for letter in "abcd"])
-    assert (one.device, one.summary.partition(":")[0]) == ("", "sda")
+    (finding,) = found(RULE, lasting(**used()), [disk(f"sd{letter}", LOW) for letter in "abcd"])
+    assert (finding.device, finding.summary.partition(":")[0]) == ("", "sda")
 
 
 @pytest.mark.parametrize(
@@ -160,12 +171,12 @@ def test_i_os_that_wait_for_a_request(admission_us, full_ms, severity):
     }
     limits = {"nr_tags": 128, "nr_requests": 4, "scheduler": "none"}
     blocks = lasting(**used(0, full_ms, depth=4), traced=Traced(waits, one_in=1))
-    (one,) = found(RULE, blocks, [disk(limits=limits)])
-    assert one.severity == severity
-    assert one.summary.startswith("sda: nr_requests of 4 can't fill the 128 that the driver takes")
+    (finding,) = found(RULE, blocks, [disk(limits=limits)])
+    assert finding.severity == severity
+    assert finding.summary.startswith("sda: nr_requests of 4 can't fill the 128 that the driver takes")
     felt = "97% of the time of its I/Os passes before they have a request"
-    assert (felt in one.summary) is (severity == "warning")
-    wait = next(fact for fact in one.facts if fact.name == "wait_us")
+    assert (felt in finding.summary) is (severity == "warning")
+    wait = next(fact for fact in finding.facts if fact.name == "wait_us")
     assert wait.text.startswith("an I/O waits")
 
 
@@ -178,7 +189,7 @@ def both(frames):
         *found(RULE, frames, [disk(limits=REQUESTS)]),
         *found("outstanding-ceiling", frames, [disk(limits=REQUESTS)]),
     ]
-    return [(one.severity, one.id) for one in unexplained(every)]
+    return [(finding.severity, finding.id) for finding in unexplained(every)]
 
 
 @pytest.mark.parametrize(
@@ -195,9 +206,9 @@ def test_too_few_requests_are_one_finding_whatever_is_queued(reported):
     assert both(frames[:1]) == [("notice", RULE)]
     for n in (2, 3, 12):
         assert both(frames[:n]) == [("warning", RULE)]
-    (one,) = found(RULE, frames, [disk(limits=REQUESTS)])
-    assert re.search(r"the 128 that the driver takes, and all 4 are in use \d+% of the time$", one.summary)
-    assert "queued" not in [fact.name for fact in one.facts]
+    (finding,) = found(RULE, frames, [disk(limits=REQUESTS)])
+    assert re.search(r"the 128 that the driver takes, and all 4 are in use \d+% of the time$", finding.summary)
+    assert "queued" not in [fact.name for fact in finding.facts]
 
 
 @pytest.mark.parametrize(
@@ -223,9 +234,9 @@ def test_an_early_warning_takes_as_long_a_wait_as_a_later_one(full_ms, severitie
 def test_a_rule_that_is_off_leaves_its_devices_to_the_other_one(off, reported):
     origin = Origin("bpftrace", "h", "6.1", "0", interval_us=5_000_000, start_mono_us=95_000_000)
     engine = RuleEngine(origin, (disk(limits=REQUESTS),), Settings(off=frozenset(off)))
-    for one in lasting(depths={"sda": depths({0: 100, 4: 4900}, {0: 5000})}, kernel=done("sda", 9)):
-        engine.take(one)
-    assert [one.id for one in engine.current] == [reported]
+    for current_frame in lasting(depths={"sda": depths({0: 100, 4: 4900}, {0: 5000})}, kernel=done("sda", 9)):
+        engine.take(current_frame)
+    assert [finding.id for finding in engine.current] == [reported]
 
 
 def test_a_driver_that_hardly_has_all_requests_is_no_warning():
@@ -236,5 +247,5 @@ def test_a_driver_that_hardly_has_all_requests_is_no_warning():
 @pytest.mark.parametrize(("scheduler", "requests"), [("none", 128), ("mq-deadline", 256)])
 def test_the_kernel_takes_the_number_of_requests_that_the_step_sets(scheduler, requests):
     limits = {"nr_tags": 128, "nr_requests": 4, "scheduler": scheduler}
-    (one,) = found(RULE, lasting(**used(5000, 5000, depth=4)), [disk(limits=limits)])
-    assert f"echo {requests} > /sys/block/sda/queue/nr_requests" in one.steps[0].text
+    (finding,) = found(RULE, lasting(**used(5000, 5000, depth=4)), [disk(limits=limits)])
+    assert f"echo {requests} > /sys/block/sda/queue/nr_requests" in finding.steps[0].text

@@ -90,8 +90,8 @@ def test_sums_that_disagree_say_nothing_and_no_config_divides_by_0():
 
 def test_an_odd_name_is_in_no_command():
     load = ((100, {"hba": 90, "requeue": 900}),)
-    (one,) = found(RULE, lasting(traced=traced("a;reboot", load)), [disk("a;reboot", limits={"queue_depth": 64})])
-    assert "echo 32 > /sys/block/DEVICE/device/queue_depth" in one.steps[1].text
+    (finding,) = found(RULE, lasting(traced=traced("a;reboot", load)), [disk("a;reboot", limits={"queue_depth": 64})])
+    assert "echo 32 > /sys/block/DEVICE/device/queue_depth" in finding.steps[1].text
 
 
 def test_without_on_demand_probes_requeues_are_not_separated():

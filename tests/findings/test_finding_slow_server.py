@@ -22,8 +22,10 @@ LOCAL = {"histograms": timed("sda", ((100, {"hba": 900}),))}
 
 def opened(**changed):
     split = FileSplit(0, 500, 179_000, 179_000, "server", "request_wait_answer < fuse_send_open", "", 0)
-    made = FileOperation(100.0, 100_000_000, "open", 180_000, "unknown", NAS, "a.jpg", 7, "thumbnailer", split=split)
-    return replace(made, **changed)
+    file_operation = FileOperation(
+        100.0, 100_000_000, "open", 180_000, "unknown", NAS, "a.jpg", 7, "thumbnailer", split=split
+    )
+    return replace(file_operation, **changed)
 
 
 def files(us, ops, *, op="open", part="server", its=NAS):
@@ -41,7 +43,7 @@ def sampled(waited_us=5_000_000, sleeps=40, key=WAIT):
 def blocks(*tables, n=6, slow=()):
     joined = {name: rows for part in tables for name, rows in part.items()}
     each = [frame(100 + 5 * at, **LOCAL) for at in range(n)]
-    return [replace(one, tables={**one.tables, **joined}, file_operations=tuple(slow)) for one in each]
+    return [replace(frame, tables={**frame.tables, **joined}, file_operations=tuple(slow)) for frame in each]
 
 
 def test_program_operation_mount_and_server_are_named_and_that_the_disks_are_healthy():

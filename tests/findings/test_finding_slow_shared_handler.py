@@ -40,30 +40,32 @@ def evaluated(handlers, slow_irq=600, hba=63, devices=(DRIVE,)):
 
 
 def test_the_victim_is_named_with_the_stranger():
-    (one,) = evaluated(shared())
-    assert (one.severity, one.device, one.where.screen) == ("critical", "nvme13n1", "interrupts")
-    assert one.summary == (
+    (finding,) = evaluated(shared())
+    assert (finding.severity, finding.device, finding.where.screen) == ("critical", "nvme13n1", "interrupts")
+    assert finding.summary == (
         "nvme13n1: its interrupts wait for the handler switchtec0, which shares their vector and runs 13 us on "
         "average, up to 13 us, mostly not handled (IRQ_NONE); 90% of the time of I/Os above 80 us passes in interrupts"
     )
-    facts = {fact.name: fact for fact in one.facts}
+    facts = {fact.name: fact for fact in finding.facts}
     assert (facts["before_each"].value, facts["before_each"].of) == (13, 12_000)
     assert facts["not_its_own"].text == "100% of its runs were not handled (IRQ_NONE)"
-    assert "modprobe -r switchtec" in one.steps[0].text
-    assert all(step.risk for step in one.steps)
-    assert one.share == pytest.approx(1000 * 13 / (990 * 78 + 10 * 663), rel=0.1), "of the device's I/O time"
+    assert "modprobe -r switchtec" in finding.steps[0].text
+    assert all(step.risk for step in finding.steps)
+    assert finding.share == pytest.approx(1000 * 13 / (990 * 78 + 10 * 663), rel=0.1), "of the device's I/O time"
 
 
 def test_on_a_host_of_a_fleet_the_module_is_the_handlers():
     load = ((990, {"hba": 63, "irq": 15}), (10, {"hba": 63, "irq": 600}))
     frames = lasting(traced=traced("nvme13n1", load), tables={HANDLERS: shared()}, devices=(DRIVE,))
     merged = [
-        merged_frame([HostFrame("db1", one, 0)], seq=one.seq, wall=one.wall, mono_us=one.mono_us, dt_us=one.dt_us)[0]
-        for one in frames
+        merged_frame(
+            [HostFrame("db1", frame, 0)], seq=frame.seq, wall=frame.wall, mono_us=frame.mono_us, dt_us=frame.dt_us
+        )[0]
+        for frame in frames
     ]
-    (one,) = found(RULE, merged, (replace(DRIVE, name="db1:nvme13n1"),), backend="fleet")
-    assert one.device == "db1:nvme13n1"
-    assert one.steps[0].commands == ("modprobe -r switchtec",)
+    (finding,) = found(RULE, merged, (replace(DRIVE, name="db1:nvme13n1"),), backend="fleet")
+    assert finding.device == "db1:nvme13n1"
+    assert finding.steps[0].commands == ("modprobe -r switchtec",)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_on_a_host_of_a_fleet_the_module_is_the_handlers():
     ],
 )
 def test_by_the_share_of_the_time(hba, severities):
-    assert [one.severity for one in evaluated(shared(), slow_irq=15, hba=hba)] == severities
+    assert [finding.severity for finding in evaluated(shared(), slow_irq=15, hba=hba)] == severities
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,11 @@ def called(*callers):
 
 
 def test_handlers_that_another_handler_calls_share_its_interrupt():
-    (one,) = evaluated(called(24, 24))
-    assert (one.severity, one.device) == ("critical", "nvme13n1")
-    assert "handler switchtec0, which irq 24 calls before theirs and runs 13 us on average" in one.summary
-    assert one.facts[0].text == "irq 24 calls switchtec0 and nvme13q1 one after the other"
-    assert "grep '^ *24:' /proc/interrupts" in one.steps[-1].text
+    (finding,) = evaluated(called(24, 24))
+    assert (finding.severity, finding.device) == ("critical", "nvme13n1")
+    assert "handler switchtec0, which irq 24 calls before theirs and runs 13 us on average" in finding.summary
+    assert finding.facts[0].text == "irq 24 calls switchtec0 and nvme13q1 one after the other"
+    assert "grep '^ *24:' /proc/interrupts" in finding.steps[-1].text
 
 
 @pytest.mark.parametrize("callers", [(24, 25), (24, -1), (-1, -1)])
@@ -161,19 +163,19 @@ def test_the_least_that_is_a_finding(ios, us, fires):
 
 def test_a_disk_controller_s_handler_is_named_with_its_disks_and_stays_loaded():
     others = [disk(name, controller="PCI 0000:b3:00.1") for name in ("sdx", "sdy")]
-    (one,) = evaluated(shared(), devices=(DRIVE, *others))
-    assert "wait for the handler switchtec0 (of sdx, sdy), which shares their vector" in one.summary
-    assert {fact.name: fact.value for fact in one.facts}["handler_of"] == "sdx, sdy"
-    assert not any("modprobe -r" in step.text for step in one.steps)
-    assert "a vector of its own" in one.steps[0].text
+    (finding,) = evaluated(shared(), devices=(DRIVE, *others))
+    assert "wait for the handler switchtec0 (of sdx, sdy), which shares their vector" in finding.summary
+    assert {fact.name: fact.value for fact in finding.facts}["handler_of"] == "sdx, sdy"
+    assert not any("modprobe -r" in step.text for step in finding.steps)
+    assert "a vector of its own" in finding.steps[0].text
 
 
 def test_a_drive_with_two_shared_vectors_is_one_finding():
     handlers = shared(before=8_000)
     second = {Handler(110, one.name): runs for one, runs in shared().items()}
     for both in (handlers | second, second | handlers):
-        (one,) = evaluated(both, slow_irq=15)
-        assert one.facts[0].text.startswith("switchtec0 shares irq 110")
+        (finding,) = evaluated(both, slow_irq=15)
+        assert finding.facts[0].text.startswith("switchtec0 shares irq 110")
 
 
 def test_no_runs_at_all_divide_nothing():
@@ -191,7 +193,7 @@ def test_all_disks_behind_an_hba_are_its_victims():
     load = ((1000, {"hba": 63, "irq": 15}),)
     parts = {**timed("sda", load), **timed("sdb", load)}
     for device in ("0000:3b:00.0", "sda and 1 more"):
-        (one,) = found(RULE, lasting(histograms=parts, tables={HANDLERS: shared(n=2000, device=device)}), disks)
-        assert one.summary.startswith("sda (and 1 more disks of its handler): its interrupts wait for")
-        assert one.share == pytest.approx(13 / 78)
-        assert one.also == ("sdb",)
+        (finding,) = found(RULE, lasting(histograms=parts, tables={HANDLERS: shared(n=2000, device=device)}), disks)
+        assert finding.summary.startswith("sda (and 1 more disks of its handler): its interrupts wait for")
+        assert finding.share == pytest.approx(13 / 78)
+        assert finding.also == ("sdb",)

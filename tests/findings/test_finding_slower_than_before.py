@@ -121,9 +121,9 @@ def test_an_engine_of_an_earlier_minute_knows_the_changes_of_its_time():
             servers=4,
         )
     )
-    whole, _ = watched(frames)
+    rule_engine, _ = watched(frames)
     for second, is_slow in ((70, False), (200, True), (290, False)):
-        history = whole.history.at((BEGIN_S + second) * S)
+        history = rule_engine.history.at((BEGIN_S + second) * S)
         engine = RuleEngine(ORIGIN, settings=ALONE, history=history)
         for frame in frames[second - 65 : second]:
             engine.take(frame)

@@ -41,12 +41,12 @@ READS = ("read", 4096, 100, 6_000)
 
 
 def test_a_disk_that_does_little_else():
-    (one,) = found(RULE, load(PAGES, LARGE, READS), [SDA])
-    assert one.summary == (
+    (finding,) = found(RULE, load(PAGES, LARGE, READS), [SDA])
+    assert finding.summary == (
         "sda: 82% of the time of its I/Os is in writes of 16 KiB or less that are not sequential; "
         "they take 8 ms on average"
     )
-    facts = {fact.name: fact for fact in one.facts}
+    facts = {fact.name: fact for fact in finding.facts}
     assert facts["share"].value == pytest.approx(4.8 / (4.8 + 0.45 + 0.6), abs=0.01)
     assert facts["share"].of == 7200
     assert facts["sequential"].value == pytest.approx(0.05, abs=0.01)
@@ -57,12 +57,12 @@ def test_a_disk_that_does_little_else():
         150,
         "the device completes 150 I/Os per second; it rotates",
     )
-    assert (one.where.screen, one.where.device, one.severity) == ("stages", "sda", "notice")
+    assert (finding.where.screen, finding.where.device, finding.severity) == ("stages", "sda", "notice")
 
 
 def steps_of(frames, device=SDA):
-    (one,) = found(RULE, frames, [device])
-    return " | ".join(step.what for step in one.steps)
+    (finding,) = found(RULE, frames, [device])
+    return " | ".join(step.what for step in finding.steps)
 
 
 def staged(hba, device="sda"):
@@ -88,16 +88,16 @@ def test_sixteen_threads_on_one_inode_wait_for_its_lock():
     steps = steps_of([replace(each, tables={**each.tables, measurements.FILES: files}) for each in staged(0.9)])
     assert "SSD" not in steps
     assert "a lock of a file that many threads write" in steps
-    (one,) = found(
+    (finding,) = found(
         RULE, [replace(each, tables={**each.tables, measurements.FILES: files}) for each in staged(0.9)], [SDA]
     )
-    (share,) = [fact.value for fact in one.facts if fact.name == "io_share"]
+    (share,) = [fact.value for fact in finding.facts if fact.name == "io_share"]
     assert share == pytest.approx(1 / 16, abs=0.001)
 
 
 def test_what_is_not_known_of_rotation_decides_nothing():
-    (one,) = found(RULE, load(PAGES), [disk()])
-    assert "whether it rotates is not known" in {fact.name: fact.text for fact in one.facts}["iops"]
+    (finding,) = found(RULE, load(PAGES), [disk()])
+    assert "whether it rotates is not known" in {fact.name: fact.text for fact in finding.facts}["iops"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_no_such_load(rows, more):
 def test_a_loop_device_whose_worker_may_wait_for_a_cpu_is_none(driver, pressure_us, fires):
     cpu = {"psi_cpu_some": interval_value(pressure_us, 5_000_000)}
     name = "loop0" if driver else "sda"
-    frames = [replace(one, host_context=cpu) for one in load(PAGES, LARGE, READS, name=name)]
+    frames = [replace(frame, host_context=cpu) for frame in load(PAGES, LARGE, READS, name=name)]
     assert bool(found(RULE, frames, [replace(SDA, name=name, driver=driver)])) is fires
 
 
@@ -143,11 +143,11 @@ def test_of_a_fleet_only_the_devices_own_host_may_be_short_of_cpus(short_of_cpus
 
 def test_latencies_without_sums_are_estimated_from_their_buckets():
     frames = [
-        replace(one, histograms={series: replace(latency, sum=None) for series, latency in one.histograms.items()})
-        for one in load(PAGES, LARGE, READS)
+        replace(frame, histograms={series: replace(latency, sum=None) for series, latency in frame.histograms.items()})
+        for frame in load(PAGES, LARGE, READS)
     ]
-    (one,) = found(RULE, frames, [SDA])
-    waiting = {fact.name: fact for fact in one.facts}["waiting"].value
+    (finding,) = found(RULE, frames, [SDA])
+    waiting = {fact.name: fact for fact in finding.facts}["waiting"].value
     assert waiting == pytest.approx(600 * 8_000 / 5e6, rel=0.07)
 
 

@@ -38,15 +38,15 @@ def test_on_a_host_of_a_fleet_its_own_softirqs_and_threads_are_named():
     softirqs = {SoftirqCpu("BLOCK", 1): waits}
     frames = [
         merged_frame(
-            [HostFrame(label, one, 0, number=at) for at, label in enumerate(("a", "b"))],
-            seq=one.seq,
-            wall=one.wall,
-            mono_us=one.mono_us,
-            dt_us=one.dt_us,
+            [HostFrame(label, frame, 0, number=at) for at, label in enumerate(("a", "b"))],
+            seq=frame.seq,
+            wall=frame.wall,
+            mono_us=frame.mono_us,
+            dt_us=frame.dt_us,
         )[0]
-        for one in lasting(traced=disk, tables={SOFTIRQS: softirqs, WAKEUPS: by_thread((thread,))}, **SLOW)
+        for frame in lasting(traced=disk, tables={SOFTIRQS: softirqs, WAKEUPS: by_thread((thread,))}, **SLOW)
     ]
-    first, second = sorted(found(RULE, frames, backend="fleet"), key=lambda one: one.device)
+    first, second = sorted(found(RULE, frames, backend="fleet"), key=lambda finding: finding.device)
     assert (first.device, second.device) == ("a:sda", "b:sda")
     assert "the softirq a:BLOCK" in first.summary
     assert first.summary.endswith("on CPU 1: hog (prio 49) ran there instead of ksoftirqd")
@@ -139,8 +139,8 @@ def test_a_start_and_minutes_need_as_many_blocks(bad, fires):
 
 def test_without_the_table_the_stage_alone_reports_it():
     load = (FAST, (2, {"hba": 90, "softirq": 20_000}))
-    (one,) = found(RULE, lasting(traced=traced("sda", load), **SLOW))
-    assert one.summary.endswith("is a wait for the softirq that completes them, 20 ms on average")
+    (finding,) = found(RULE, lasting(traced=traced("sda", load), **SLOW))
+    assert finding.summary.endswith("is a wait for the softirq that completes them, 20 ms on average")
 
 
 def test_a_tick_explains_it():

@@ -18,8 +18,8 @@ DEADLINE = disk(limits={"scheduler": "mq-deadline", "queue_depth": 32})
 
 def still(at_s, age_s, op="read", overtaken=5000, **changed):
     values = {"sector": 7, "comm": "oracle", "issued": True, "overtaken_by": overtaken} | changed
-    one = InFlight("sda", op, int((at_s - age_s) * S), **values)
-    return InFlightList((one,), {1: 1, 10: 1, 60: 0}, since_us=S, at_us=int(at_s * S))
+    in_flight = InFlight("sda", op, int((at_s - age_s) * S), **values)
+    return InFlightList((in_flight,), {1: 1, 10: 1, 60: 0}, since_us=S, at_us=int(at_s * S))
 
 
 def waiting(age_s, blocks=12, base=BUSY, **changed):
@@ -39,21 +39,21 @@ def completed(*outliers):
 
 
 def test_one_that_still_waits_is_reported_with_who_holds_it():
-    (one,) = found(RULE, waiting(116), [DEADLINE])
-    assert (one.severity, one.where.screen, one.where.op) == ("critical", "outstanding", "read")
-    assert one.summary == (
+    (finding,) = found(RULE, waiting(116), [DEADLINE])
+    assert (finding.severity, finding.where.screen, finding.where.op) == ("critical", "outstanding", "read")
+    assert finding.summary == (
         "sda: a read of oracle has waited for 116 s while 5,000 that came later were completed; "
         "it waits in the driver, its adapter or the device"
     )
-    assert {fact.name: fact.value for fact in one.facts}["age_us"] == 116 * S
-    assert "scheduler" not in " ".join(step.text for step in one.steps)
+    assert {fact.name: fact.value for fact in finding.facts}["age_us"] == 116 * S
+    assert "scheduler" not in " ".join(step.text for step in finding.steps)
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_latmons_own_io_is_no_evidence(own):
     assert bool(found(RULE, waiting(116, own=own), [DEADLINE])) is not own
     assert bool(found(RULE, completed(replace(late(530), own=own)), [DEADLINE])) is not own
-    silent = [replace(one, kernel={}, histograms={}) for one in waiting(116, own=own)]
+    silent = [replace(frame, kernel={}, histograms={}) for frame in waiting(116, own=own)]
     assert bool(found(RULE, silent, [DEADLINE])) is not own
 
 
@@ -61,25 +61,25 @@ def test_latmons_own_io_is_not_counted_with_the_others():
     *frames, last = waiting(116)
     mine = still(last.mono_us / S, 90, own=True).oldest
     both = replace(last.in_flight, oldest=(*last.in_flight.oldest, *mine), older={1: 2, 10: 2, 60: 2})
-    (one,) = found(RULE, [*frames, replace(last, in_flight=both)], [DEADLINE])
-    assert {fact.name: fact.value for fact in one.facts}["ios"] == 1
+    (finding,) = found(RULE, [*frames, replace(last, in_flight=both)], [DEADLINE])
+    assert {fact.name: fact.value for fact in finding.facts}["ios"] == 1
 
 
 def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
     sorted_by_lba = tuple(Issue(100 + n, 1000 * n, 4096, "read", 5_000 + (n * 31 % 64) * 100) for n in range(64))
     frames = [frame(BEGIN_S, **BUSY, issues={"sda": sorted_by_lba}), *waiting(20, issued=False)[1:]]
-    (one,) = found(RULE, frames, [DEADLINE])
-    assert one.severity == "warning"
-    assert one.summary.endswith("it waits above the driver, where mq-deadline sorts by LBA")
-    assert "fifo_batch" in one.steps[1].text
-    assert all("seek" in step.risk for step in one.steps[:2])
-    (one,) = found(RULE, waiting(20, issued=False), [DEADLINE])
-    assert one.summary.endswith("where mq-deadline decides which I/O is next")
-    (one,) = found(RULE, waiting(20, issued=False), [disk()])
-    assert one.summary.endswith("it waits above the driver")
-    assert re.fullmatch(r"sda: a \w+( of \S+)? stuck for 20 s above the driver(; \d+ .*overtook)?", one.short)
-    (one,) = found(RULE, waiting(20, issued=True), [disk()])
-    assert " stuck for 20 s in the driver or below" in one.short
+    (finding,) = found(RULE, frames, [DEADLINE])
+    assert finding.severity == "warning"
+    assert finding.summary.endswith("it waits above the driver, where mq-deadline sorts by LBA")
+    assert "fifo_batch" in finding.steps[1].text
+    assert all("seek" in step.risk for step in finding.steps[:2])
+    (finding,) = found(RULE, waiting(20, issued=False), [DEADLINE])
+    assert finding.summary.endswith("where mq-deadline decides which I/O is next")
+    (finding,) = found(RULE, waiting(20, issued=False), [disk()])
+    assert finding.summary.endswith("it waits above the driver")
+    assert re.fullmatch(r"sda: a \w+( of \S+)? stuck for 20 s above the driver(; \d+ .*overtook)?", finding.short)
+    (finding,) = found(RULE, waiting(20, issued=True), [disk()])
+    assert " stuck for 20 s in the driver or below" in finding.short
 
 
 def test_where_they_wait_in_two_places_the_place_is_that_of_the_oldest():
@@ -87,40 +87,40 @@ def test_where_they_wait_in_two_places_the_place_is_that_of_the_oldest():
     (oldest,) = frames[-1].in_flight.oldest
     two = (oldest, oldest._replace(began_us=oldest.began_us + S, issued=False))
     frames[-1] = replace(frames[-1], in_flight=replace(frames[-1].in_flight, oldest=two))
-    (one,) = found(RULE, frames, [disk()])
-    assert one.short == "sda: 2 I/Os stuck for up to 20 s, the oldest in the driver or below"
+    (finding,) = found(RULE, frames, [disk()])
+    assert finding.short == "sda: 2 I/Os stuck for up to 20 s, the oldest in the driver or below"
     frames = waiting(20, issued=True)
     frames[-1] = replace(frames[-1], in_flight=replace(frames[-1].in_flight, older={1: 250, 10: 250, 60: 0}))
-    (one,) = found(RULE, frames, [disk()])
-    assert "250 I/Os stuck for up to 20 s, the oldest in the driver or below" in one.short
+    (finding,) = found(RULE, frames, [disk()])
+    assert "250 I/Os stuck for up to 20 s, the oldest in the driver or below" in finding.short
 
 
 def test_the_cause_has_precedence_over_the_number_of_those_that_overtook():
     limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
     slow = [late(530 + n, overtaken=34_000 + n, op="write") for n in range(302)]
-    (one,) = found(RULE, completed(*slow), [disk("sda", limits)], kernel="SunOS 5.11")
-    assert "disksort decides" in one.short
-    assert re.search(r"302 I/Os were stuck for up to [\d.]+ (s|min)", one.short)
+    (finding,) = found(RULE, completed(*slow), [disk("sda", limits)], kernel="SunOS 5.11")
+    assert "disksort decides" in finding.short
+    assert re.search(r"302 I/Os were stuck for up to [\d.]+ (s|min)", finding.short)
 
 
 def test_the_short_text_takes_a_later_age():
-    (one,) = found(RULE, waiting(20, issued=True), [disk()])
-    assert (one.age_us, one.short_at(20 * S)) == (20 * S, one.short)
-    assert " stuck for 24 s in the driver or below" in one.short_at(24 * S)
-    (one,) = found(RULE, completed(late(530)), [disk()])
-    assert (one.age_us, one.short_at(600 * S)) == (0, one.short), "it has completed"
+    (finding,) = found(RULE, waiting(20, issued=True), [disk()])
+    assert (finding.age_us, finding.short_at(20 * S)) == (20 * S, finding.short)
+    assert " stuck for 24 s in the driver or below" in finding.short_at(24 * S)
+    (finding,) = found(RULE, completed(late(530)), [disk()])
+    assert (finding.age_us, finding.short_at(600 * S)) == (0, finding.short), "it has completed"
 
 
 def test_disksort_of_solaris():
     limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
-    (one,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")
-    assert one.summary == (
+    (finding,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")
+    assert finding.summary == (
         "sda: a write waited for 530 s while 5,000 that came later were completed; "
         "it waited above the driver, where disksort decides which I/O is next"
     )
-    assert one.short.startswith("sda: a write was stuck for 530 s")
-    assert "disksort:false" in one.steps[0].text
-    assert one.where.screen == "outliers"
+    assert finding.short.startswith("sda: a write was stuck for 530 s")
+    assert "disksort:false" in finding.steps[0].text
+    assert finding.where.screen == "outliers"
 
 
 @pytest.mark.parametrize(("age_s", "fires"), [(4.9, False), (5.1, True)])
@@ -149,7 +149,7 @@ def test_a_device_on_which_all_are_slow_starves_none(usual_us, fires):
 
 @pytest.mark.parametrize(("age_s", "severity"), [(29, "warning"), (31, "critical")])
 def test_half_a_minute_is_critical(age_s, severity):
-    assert [one.severity for one in found(RULE, waiting(age_s), [DEADLINE])] == [severity]
+    assert [finding.severity for finding in found(RULE, waiting(age_s), [DEADLINE])] == [severity]
 
 
 @pytest.mark.parametrize(
@@ -166,17 +166,17 @@ def test_a_wait_for_its_completion_is_another_rule_s():
 
 
 def test_several_are_one_finding():
-    (one,) = found(RULE, completed(late(30, 400), late(20, 300), late(3)), [DEADLINE])
-    assert one.summary.startswith("sda: 2 I/Os waited for up to 30 s while 400 that came later than the oldest")
+    (finding,) = found(RULE, completed(late(30, 400), late(20, 300), late(3)), [DEADLINE])
+    assert finding.summary.startswith("sda: 2 I/Os waited for up to 30 s while 400 that came later than the oldest")
 
 
 def test_summary_and_facts_have_one_number_of_those_that_overtook():
     """Seen: 25,020 or more that came later in the summary, and 31,500 below it."""
-    (one,) = found(RULE, completed(late(30, 31_500), late(20, 25_020)), [DEADLINE])
-    text = {fact.name: fact for fact in one.facts}["overtaken"]
+    (finding,) = found(RULE, completed(late(30, 31_500), late(20, 25_020)), [DEADLINE])
+    text = {fact.name: fact for fact in finding.facts}["overtaken"]
     assert (text.value, text.text) == (31_500, "31,500 I/Os of the device came later than it and were completed")
-    assert "31,500 that came later than the oldest" in one.summary
-    assert "25,020" not in " ".join((one.summary, *(fact.text for fact in one.facts)))
+    assert "31,500 that came later than the oldest" in finding.summary
+    assert "25,020" not in " ".join((finding.summary, *(fact.text for fact in finding.facts)))
 
 
 def silent(seconds, begin=3, in_flight=4, **changed):
@@ -230,8 +230,8 @@ def test_those_that_came_later_are_not_in_flight_all_along():
     at_s = BEGIN_S + 30
     frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 6))]
     frames.append(frame(at_s, in_flight=many_still(at_s, (31, 2, 1.5))))
-    (one,) = found(RULE, frames, [DEADLINE])
-    assert [(fact.name, fact.value) for fact in one.facts[1:]] == [("ios", 3), ("all_along", 1)]
+    (finding,) = found(RULE, frames, [DEADLINE])
+    assert [(fact.name, fact.value) for fact in finding.facts[1:]] == [("ios", 3), ("all_along", 1)]
 
 
 def many_still(at_s, ages_s, older=None, **changed):
@@ -251,8 +251,8 @@ def test_lines_are_few_and_ages_count_all(older, text):
     frames = waiting(20)
     at_s = frames[-1].mono_us / S
     frames[-1] = replace(frames[-1], in_flight=many_still(at_s, (30, 20, 12), older))
-    (one,) = found(RULE, frames, [DEADLINE])
-    assert one.summary.startswith(text)
+    (finding,) = found(RULE, frames, [DEADLINE])
+    assert finding.summary.startswith(text)
 
 
 def test_of_what_completed_the_histogram_counts_all():
@@ -260,34 +260,36 @@ def test_of_what_completed_the_histogram_counts_all():
     late_ones = (late(30, 400), late(20, 300))
     frames = [frame(BEGIN_S + 5 * n, **(BUSY | (starved if n == 5 else {}))) for n in range(6)]
     frames[5] = replace(frames[5], outliers=late_ones)
-    (one,) = found(RULE, frames, [DEADLINE])
-    assert one.summary.startswith("sda: 5 I/Os waited for up to 30 s while 400 that came later")
+    (finding,) = found(RULE, frames, [DEADLINE])
+    assert finding.summary.startswith("sda: 5 I/Os waited for up to 30 s while 400 that came later")
     frames[5] = replace(frames[5], outliers=(*late_ones, late(25, completion=24 * S, hba=S)))
-    (one,) = found(RULE, frames, [DEADLINE])
-    assert one.summary.startswith("sda: at least 2 I/Os waited")
+    (finding,) = found(RULE, frames, [DEADLINE])
+    assert finding.summary.startswith("sda: at least 2 I/Os waited")
 
 
 def test_who_waits_in_the_idle_class_is_meant_to():
-    (one,) = found(RULE, waiting(20, issued=False, pid=4711), [DEADLINE])
-    assert one.steps[0].text == "look at the I/O class of oracle: the idle class waits for all others: ionice -p 4711"
-    assert "ionice" in one.refuted_by
-    (one,) = found(RULE, waiting(20, issued=False, pid=4711), [disk(limits={"scheduler": "none"})])
-    assert "ionice" not in f"{one.steps}{one.refuted_by}"
+    (finding,) = found(RULE, waiting(20, issued=False, pid=4711), [DEADLINE])
+    assert (
+        finding.steps[0].text == "look at the I/O class of oracle: the idle class waits for all others: ionice -p 4711"
+    )
+    assert "ionice" in finding.refuted_by
+    (finding,) = found(RULE, waiting(20, issued=False, pid=4711), [disk(limits={"scheduler": "none"})])
+    assert "ionice" not in f"{finding.steps}{finding.refuted_by}"
 
 
 def test_a_name_that_a_shell_would_read_is_in_no_command():
     frames = [frame(BEGIN_S + 5 * n, histograms=timed("a;b", LOAD), kernel=done("a;b", 1000)) for n in range(6)]
     frames[5] = replace(frames[5], outliers=(replace(late(30), device="a;b"),))
-    (one,) = found(RULE, frames, [disk("a;b", {"scheduler": "bfq"})])
-    assert "a;b" not in "".join(step.text for step in one.steps)
-    assert "/sys/block/DEVICE/queue/scheduler" in one.steps[0].text
+    (finding,) = found(RULE, frames, [disk("a;b", {"scheduler": "bfq"})])
+    assert "a;b" not in "".join(step.text for step in finding.steps)
+    assert "/sys/block/DEVICE/queue/scheduler" in finding.steps[0].text
 
 
 def test_a_probe_reports_where_they_are():
     frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 6))]
     frames.append(frame(BEGIN_S + 30, in_flight=still(BEGIN_S + 30, 31, overtaken=0)))
-    (one,) = found(RULE, frames, [DEADLINE])
-    assert one.summary == "sda: nothing has completed for 30 s though 1 I/O waits in its driver or below"
+    (finding,) = found(RULE, frames, [DEADLINE])
+    assert finding.summary == "sda: nothing has completed for 30 s though 1 I/O waits in its driver or below"
 
 
 def test_idle_and_a_device_that_is_slow_to_begin_are_none():
@@ -315,22 +317,22 @@ def unexplained(queued, *, blocks=12, source=PROBE, count=3_000, us=190_000):
 
 def test_what_littles_law_leaves_over_has_waited():
     """32 + 400 in flight, 600 a second of 190 ms are 114: 318 more are of no I/O that completed."""
-    (one,) = found(RULE, unexplained(384, blocks=8), [SORTED], **SUN)
-    assert (one.severity, one.where.screen) == ("warning", "outstanding")
+    (finding,) = found(RULE, unexplained(384, blocks=8), [SORTED], **SUN)
+    assert (finding.severity, finding.where.screen) == ("warning", "outstanding")
     assert re.fullmatch(
         r"sd1: at least 2[0-9]{2} I/Os have waited for 5 s or longer while 3,000 others were completed; "
         r"they wait above the driver, where disksort decides which I/O is next",
-        one.summary,
+        finding.summary,
     )
-    assert one.steps[0].text.startswith("turn disksort off for this product")
+    assert finding.steps[0].text.startswith("turn disksort off for this product")
 
 
 def test_a_minute_of_it_proves_waits_of_half_a_minute_which_are_critical():
     """Of 416 in flight each spent 60 s in it at most: (60 x 416 - 60 x 114 - 30 x 416) / 30 have waited for 30 s."""
-    (one,) = found(RULE, unexplained(384), [SORTED], **SUN)
-    assert one.severity == "critical"
-    assert re.match(r"sd1: at least 1[0-9]{2} I/Os have waited for 30 s or longer while 18,000 others", one.summary)
-    assert re.match(r"sd1: at least 1[0-9]{2} I/Os stuck for 30 s or longer", one.short)
+    (finding,) = found(RULE, unexplained(384), [SORTED], **SUN)
+    assert finding.severity == "critical"
+    assert re.match(r"sd1: at least 1[0-9]{2} I/Os have waited for 30 s or longer while 18,000 others", finding.summary)
+    assert re.match(r"sd1: at least 1[0-9]{2} I/Os stuck for 30 s or longer", finding.short)
 
 
 @pytest.mark.parametrize(
@@ -354,14 +356,14 @@ def test_where_a_script_follows_requests_the_law_is_not_asked():
 
 def test_one_that_completed_is_starved_though_no_script_counts_what_passed_it():
     slow = replace(late(9, overtaken=None), mono_us=(BEGIN_S + 10) * S)
-    (one,) = found(RULE, completed(slow), [DEADLINE], **SUN)
-    assert "1,000 were completed meanwhile" in one.summary
+    (finding,) = found(RULE, completed(slow), [DEADLINE], **SUN)
+    assert "1,000 were completed meanwhile" in finding.summary
     assert not found(RULE, completed(slow), [DEADLINE])  # tier C: its start may be that of another I/O
 
 
 @pytest.mark.parametrize(("driver", "is_thread"), [("mpt3sas", False), ("usb-storage", True)])
 def test_a_drive_s_log_is_no_advice_where_a_thread_does_its_io(driver, is_thread):
-    (one,) = found(RULE, waiting(116), [replace(DEADLINE, driver=driver)])
-    assert ("usb-storage's thread or what is below it" in one.summary) is is_thread
-    text = " | ".join(step.text for step in one.steps)
+    (finding,) = found(RULE, waiting(116), [replace(DEADLINE, driver=driver)])
+    assert ("usb-storage's thread or what is below it" in finding.summary) is is_thread
+    text = " | ".join(step.text for step in finding.steps)
     assert ("smartctl" in text, "usb-storage's thread waits for a CPU" in text) == (not is_thread, is_thread)

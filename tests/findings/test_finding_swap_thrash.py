@@ -22,9 +22,9 @@ def context(*, swap_ins=0, swap_outs=0, refaults=0, reloads=0, reclaims=0, stall
     """Host context of a frame of 5 s, in events per second and a share."""
     rates = {"swap_ins": swap_ins, "swap_outs": swap_outs, "file_refaults": refaults, "direct_reclaims": reclaims}
     rates["file_reloads"] = reloads
-    made = {f"{host}{name}": interval_value(5 * per_s, 5 * S) for name, per_s in rates.items()}
+    interval_values = {f"{host}{name}": interval_value(5 * per_s, 5 * S) for name, per_s in rates.items()}
     stalls = {} if stalled is None else {f"{host}psi_memory_some": interval_value(round(stalled * 5 * S), 5 * S)}
-    return made | stalls
+    return interval_values | stalls
 
 
 def thrash(blocks=12, devices=None, tables=None, **rates):

@@ -85,10 +85,12 @@ def test_the_softirq_must_report_the_same(softirqs):
 def test_a_part_of_the_i_os_is_enough(waiting, fires):
     """The wait alone is the tick: its device's own times differ."""
     load = ((1000, {"hba": 300, "irq": 5, "softirq": 4}), (waiting, {"hba": 9000, "irq": 5, "softirq": 3950}))
-    some = tick(load, path="BLOCK softirq", softirqs=polled({3950: waiting}, vector="BLOCK"))
-    assert bool(some) is fires
-    assert [one.severity for one in some] == ["warning"] * fires
-    assert not fires or some[0].summary.startswith("nvme0n1: 1% of I/Os wait just below one tick of 1/250 s (4 ms) for")
+    given_tick = tick(load, path="BLOCK softirq", softirqs=polled({3950: waiting}, vector="BLOCK"))
+    assert bool(given_tick) is fires
+    assert [one.severity for one in given_tick] == ["warning"] * fires
+    assert not fires or given_tick[0].summary.startswith(
+        "nvme0n1: 1% of I/Os wait just below one tick of 1/250 s (4 ms) for"
+    )
 
 
 def test_4_ms_in_the_device_are_no_wait_for_a_softirq_that_others_wait_for():
@@ -106,8 +108,8 @@ def test_4_ms_in_the_device_are_no_wait_for_a_softirq_that_others_wait_for():
     ],
 )
 def test_the_wait_is_the_tick_less_the_device_s_time(hz, device_us, fires):
-    whole = 990_000 // hz
-    load = tuple((100, {"hba": us, "softirq": whole - us}) for us in (device_us - 20, device_us, device_us + 20))
+    total = 990_000 // hz
+    load = tuple((100, {"hba": us, "softirq": total - us}) for us in (device_us - 20, device_us, device_us + 20))
     assert bool(tick(load, hz=hz)) is fires
 
 
@@ -139,8 +141,8 @@ def test_whatever_the_config_says():
 
 def test_sums_that_disagree_are_all_of_the_time():
     frames = lasting(traced=traced("nvme0n1", ((300, {"softirq": 3_950, "total": 3_900}),), path="IRQ_POLL softirq"))
-    (one,) = found(RULE, [replace(one, tables={SOFTIRQS: polled({3881: 300})}) for one in frames], hz=250)
-    assert one.share == 1
+    (finding,) = found(RULE, [replace(frame, tables={SOFTIRQS: polled({3881: 300})}) for frame in frames], hz=250)
+    assert finding.share == 1
 
 
 def test_a_broad_distribution_has_no_mode():
@@ -158,9 +160,9 @@ def test_a_broad_distribution_has_no_mode():
 )
 def test_without_on_demand_probes_it_is_a_notice_at_most(load, severities):
     frames = lasting(histograms=timed("nvme0n1", load))
-    some = found(RULE, frames, hz=250)
-    assert [one.severity for one in some] == severities
-    assert all(one.summary.endswith("is not known: softirqs are not traced") for one in some)
+    findings = found(RULE, frames, hz=250)
+    assert [finding.severity for finding in findings] == severities
+    assert all(finding.summary.endswith("is not known: softirqs are not traced") for finding in findings)
 
 
 def test_a_likely_one_is_ranked_by_the_time_of_its_ios():

@@ -15,9 +15,9 @@ LONG = "a-host-with-a-name-of-47-characters-as-clouds-g:nvme12n1"
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_each_finding_of_a_rule_has_a_short_text(module):
     calls = [call for call in ast.walk(ast.parse(module.read_text())) if isinstance(call, ast.Call)]
-    found = [call for call in calls if getattr(call.func, "id", "") == "Finding"]
-    assert found
-    for call in found:
+    actual_calls = [call for call in calls if getattr(call.func, "id", "") == "Finding"]
+    assert actual_calls
+    for call in actual_calls:
         assert "short" in {keyword.arg for keyword in call.keywords}
 
 

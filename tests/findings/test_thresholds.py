@@ -26,11 +26,11 @@ def drawn(frames):
 def test_at_the_least_and_at_the_most_of_each_number_no_rule_fails():
     demos = list(drawn(25))
     for rule, name, most in CASES:
-        one = rule.thresholds[name]
-        value = one.most if most else one.least
+        threshold = rule.thresholds[name]
+        value = threshold.most if most else threshold.least
         limits = settings_of({rule.id: {name: value}}, RULES).of(rule)
         for facts in demos:
-            assert all(found.summary for found in rule.evaluate(facts, limits)), (rule.id, name, value)
+            assert all(finding.summary for finding in rule.evaluate(facts, limits)), (rule.id, name, value)
 
 
 def test_at_the_least_and_at_the_most_of_all_numbers_no_rule_fails():
@@ -40,7 +40,7 @@ def test_at_the_least_and_at_the_most_of_all_numbers_no_rule_fails():
         for numbers in ({n: t.least for n, t in named}, {n: t.most for n, t in named}):
             limits = settings_of({rule.id: numbers}, RULES).of(rule)
             for facts in demos:
-                assert all(found.summary for found in rule.evaluate(facts, limits))
+                assert all(finding.summary for finding in rule.evaluate(facts, limits))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 0, True, "4", None])

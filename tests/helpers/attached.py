@@ -95,8 +95,8 @@ class Attached:
         # A line asks it to end and gives it its time; the end of the pipe gives it 1.4 s, not enough at times.
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
-        with self._process.stdin, self._process.stdout as rest:
-            self._said += rest.read()
+        with self._process.stdin, self._process.stdout as remaining_stdout:
+            self._said += remaining_stdout.read()
         assert self._process.wait(TIMEOUT_S) == 0, self._said[-300:]
         for line in self._said.decode().splitlines():
             self._hear(line)
@@ -113,13 +113,13 @@ class Attached:
                     self.records.append(record(text.removesuffix("\n"), spec))
 
     def reported(self, kind):
-        return [one for one in self.records if one.kind == kind]
+        return [record for record in self.records if record.kind == kind]
 
     def interval(self, name=lambda _: "disk"):
-        (one,) = self.manifests
-        framer = TracerFramer(one, name)
+        (manifest,) = self.manifests
+        framer = TracerFramer(manifest, name)
         for handler in self.reported("handler"):
             framer.handler(handler)
-        for spec in one.maps:
+        for spec in manifest.maps:
             framer.printed(spec.name, counts(framer, spec, self.maps.get(spec.name, {})))
         return framer.interval(None, lambda pid: Thread(pid, "", "", -1))

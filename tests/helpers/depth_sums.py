@@ -11,8 +11,8 @@ from latmon.model.inflight import Depths
 
 def merge_depths(parts: Iterable[Depths]) -> Depths:
     """Merge intervals of one device; the source is that of most samples, without samples that of the first."""
-    every, sums = list(parts), DepthSum()
-    for one in every:
-        sums.add(packed(one))
+    all_parts, sums = list(parts), DepthSum()
+    for depths in all_parts:
+        sums.add(packed(depths))
     merged = sums.depths
-    return merged if merged.in_driver or not every else replace(merged, source=every[0].source)
+    return merged if merged.in_driver or not all_parts else replace(merged, source=all_parts[0].source)

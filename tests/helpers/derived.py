@@ -127,5 +127,5 @@ def why_impossible(table: AnyTable, value: Any) -> str:
 def fields_of(kind: type) -> dict[str, Any]:
     """Return the fields of a dataclass or a named tuple with their resolved annotations."""
     hints = typing.get_type_hints(kind)
-    named = [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields  # type: ignore[attr-defined]
+    named = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields  # type: ignore[attr-defined]
     return {name: hints[name] for name in named}

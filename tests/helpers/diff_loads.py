@@ -40,15 +40,15 @@ def load(
     name: str = "A",
 ) -> CaptureSpan:
     """`phi`: how much a window resembles the one before it. Factors: on the tail (above a cut), on all, on the body."""
-    made = CaptureSpan(name, ORIGIN, {})
-    made.units = [Unit(1_000_000, 1) for _ in range(windows)]
+    capture_span = CaptureSpan(name, ORIGIN, {})
+    capture_span.units = [Unit(1_000_000, 1) for _ in range(windows)]
     for number in range(devices):
         series = Series(f"sd{number}", "read", "total")
-        made.bits[series] = 3
+        capture_span.bits[series] = 3
         body = [bucket_index(round(us * factor * body_factor)) for us in BODY_US]
         slow = [bucket_index(round(us * factor * (tail_factor if us >= tail_cut_us else 1.0))) for us in TAIL_US]
         state, burst = rng.gauss(0, 1), False
-        for unit in made.units:
+        for unit in capture_span.units:
             state = phi * state + math.sqrt(1 - phi * phi) * rng.gauss(0, 1)
             burst = bursts and rng.random() < (0.8 if burst else 0.05)
             n = ios * math.exp(0.3 * state)
@@ -66,5 +66,5 @@ def load(
                     counts[index] = counts.get(index, 0) + k
             unit.counts[series] = counts
             unit.done[Flow(series.device, "read")] = sum(counts.values()), 4096 * sum(counts.values())
-            made._known[series] = 40_000
-    return made
+            capture_span._known[series] = 40_000
+    return capture_span

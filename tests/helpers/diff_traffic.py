@@ -51,8 +51,8 @@ def traffic(
     name: str = "A",
 ) -> CaptureSpan:
     """`slower`: factor on all latencies; `tail_slower`: on the Pareto part alone; `calm`: nothing but Poisson."""
-    made = CaptureSpan(name, ORIGIN, {})
-    made.units = [Unit(1_000_000, 1) for _ in range(windows)]
+    capture_span = CaptureSpan(name, ORIGIN, {})
+    capture_span.units = [Unit(1_000_000, 1) for _ in range(windows)]
     keep = math.exp(-1 / memory_s)
     host = [rng.gauss(0, 1)]
     for _ in range(windows):
@@ -60,9 +60,9 @@ def traffic(
     shapes: dict[tuple[int, int, int], list[float]] = {}
     for number in range(devices):
         series = Series(f"nvme{number}", "write", "total")
-        made.bits[series] = BITS
+        capture_span.bits[series] = BITS
         own, mood = rng.gauss(0, 1), "busy" if rng.random() < 0.2 else "quiet"
-        for at, unit in enumerate(made.units):
+        for at, unit in enumerate(capture_span.units):
             own = keep * own + math.sqrt(1 - keep * keep) * rng.gauss(0, 1)
             chance, other = MOVES[mood]
             mood = other if rng.random() < chance else mood
@@ -80,8 +80,8 @@ def traffic(
             }
             unit.counts[series] = counts
             unit.done[Flow(series.device, "write")] = sum(counts.values()), 8192 * sum(counts.values())
-        made._known[series] = 3_000_000
-    return made
+        capture_span._known[series] = 3_000_000
+    return capture_span
 
 
 def shape(quarters: int, busy: bool, stalled: bool, tail: float, factors: tuple[float, float]) -> list[float]:

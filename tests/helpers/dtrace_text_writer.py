@@ -55,13 +55,13 @@ def quantized(text: str) -> str:
     counts: Counter[int] = Counter()
     in_table = False
     for line in text.splitlines(keepends=True):
-        label, bar, rest = line.partition("|")
+        label, bar, remainder = line.partition("|")
         if line.endswith(" count    \n"):
             in_table, counts = True, Counter()
             lines.append(line)
         elif in_table and bar:
             low = 0 if "<" in label else int(label.strip(" >="))
-            counts[1 << low.bit_length() - 1 if low else 0] += int(rest.split()[-1])
+            counts[1 << low.bit_length() - 1 if low else 0] += int(remainder.split()[-1])
         elif in_table:
             in_table = False
             lines += [*_octaves(counts), line]

@@ -34,12 +34,12 @@ class Fake:
     def __init__(self, directory, **changes):
         self.path, self.log, self.go = directory / "dtrace", directory / "dtrace.log", directory / "go"
         stamps = {
-            one.name: {
+            manifest.name: {
                 kind: [n for n, name in enumerate(spec.fields) if name.endswith("_ns")] for kind, spec in records
             }
-            for one in manifests()
-            for records in [one.records.items()]
-            if one.tool == "dtrace"
+            for manifest in manifests()
+            for records in [manifest.records.items()]
+            if manifest.tool == "dtrace"
         }
         self.config = {
             "version": "dtrace: Sun D 1.13",
@@ -109,7 +109,7 @@ class Story:
     def __init__(self, name, text, stamps):
         self.name, self.stamps = name, stamps
         done = f"@@ done {name}\n"
-        reported = [one + done for one in text.split("\n", 1)[1].split(done) if one.strip()]
+        reported = [part + done for part in text.split("\n", 1)[1].split(done) if part.strip()]
         self.ticks = [one for one in reported if f"@@ last {name} " not in one]
         (self.last,) = [one for one in reported if f"@@ last {name} " in one]
 
@@ -121,7 +121,7 @@ class Story:
 
     def end(self, at, number, now_ns):
         """Its last output, after the records of the ticks from `at` on, which were not printed."""
-        unreported = (self.moved(one, "tick", number, now_ns) for one in self.ticks[at:])
+        unreported = (self.moved(tick, "tick", number, now_ns) for tick in self.ticks[at:])
         records = (line for one in unreported for line in one.splitlines(keepends=True) if self._is_record(line))
         return "".join(records) + self.moved(self.last, "last", number, now_ns)
 
@@ -129,9 +129,9 @@ class Story:
         return line.startswith("@@ ") and line.split(" ")[1] in self.stamps
 
     def moved(self, text, kind, number, now_ns, news=True):
-        found = re.search(rf"^@@ {kind} {self.name} ([0-9]+) ([0-9]+)$", text, re.MULTILINE)
-        ahead = now_ns - int(found[2])
-        later = number - int(found[1]) << 32
+        match = re.search(rf"^@@ {kind} {self.name} ([0-9]+) ([0-9]+)$", text, re.MULTILINE)
+        ahead = now_ns - int(match[2])
+        later = number - int(match[1]) << 32
         lines = []
         for line in text.splitlines(keepends=True):
             words = line.split(" ")

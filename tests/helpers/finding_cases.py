@@ -56,7 +56,7 @@ def traced(device, load, op="read", *, one_in=1, path="hard interrupt", **change
     counts, by_total = _by_stage([(n, {UNACCOUNTED: 0, **stages}) for n, stages in load])
     return replace(
         Traced(
-            {Series(device, op, stage): hist(some) for stage, some in counts.items()},
+            {Series(device, op, stage): hist(count) for stage, count in counts.items()},
             {Series(device, op, stage): dict(some) for stage, some in by_total.items()},
             paths={device: {path: sum(n for n, _ in load)}},
             one_in=one_in,
@@ -67,15 +67,15 @@ def traced(device, load, op="read", *, one_in=1, path="hard interrupt", **change
 
 def together(*parts):
     """Several devices' `traced` as one frame's."""
-    whole = Traced(one_in=max((one.one_in for one in parts), default=0))
-    for one in parts:
-        whole = replace(
-            whole,
-            histograms={**whole.histograms, **one.histograms},
-            by_total={**whole.by_total, **one.by_total},
-            paths={**whole.paths, **one.paths},
+    traced = Traced(one_in=max((part.one_in for part in parts), default=0))
+    for current_part in parts:
+        traced = replace(
+            traced,
+            histograms={**traced.histograms, **current_part.histograms},
+            by_total={**traced.by_total, **current_part.by_total},
+            paths={**traced.paths, **current_part.paths},
         )
-    return whole
+    return traced
 
 
 def done(device, count, op="read", size=4096):
@@ -90,11 +90,11 @@ def depths(in_driver, queued=None, source=PROBE, **changed):
 
 def disk(name="sda", limits=None, **changed):
     """A device; `limits`: name -> value, each with a source `at/name`, or (value, source)."""
-    made = tuple(
+    given_limits = tuple(
         Limit(setting, *value) if isinstance(value, tuple) else Limit(setting, value, f"at/{setting}")
         for setting, value in (limits or {}).items()
     )
-    return Device(name, **({"major": 8, "minor": 0, "driver": "sd", "limits": made} | changed))
+    return Device(name, **({"major": 8, "minor": 0, "driver": "sd", "limits": given_limits} | changed))
 
 
 def frame(at_s=BEGIN_S, *, dt_us=BLOCK_US, **values):
@@ -109,18 +109,21 @@ def lasting(blocks=12, **values):
 
 def shifted(frames, by_s):
     """Return the frames moved to a later time."""
-    return [replace(one, seq=one.seq + by_s, wall=one.wall + by_s, mono_us=one.mono_us + by_s * S) for one in frames]
+    return [
+        replace(frame, seq=frame.seq + by_s, wall=frame.wall + by_s, mono_us=frame.mono_us + by_s * S)
+        for frame in frames
+    ]
 
 
 def facts_of(frames, devices=(), **origin):
     """The facts after the last of these frames; `devices` in addition to those of the frames."""
-    known = {one.name: one for one in devices}
+    known = {device.name: device for device in devices}
     waiting, sums, blocks = Waiting(), Accumulator(), []
-    for one in frames:
-        known.update((device.name, device) for device in one.devices)
-        waiting.add(one)
-        sums.add(one)
-        if one.mono_us - sums.first.mono_us + sums.first.dt_us >= BLOCK_US:
+    for frame in frames:
+        known.update((device.name, device) for device in frame.devices)
+        waiting.add(frame)
+        sums.add(frame)
+        if frame.mono_us - sums.first.mono_us + sums.first.dt_us >= BLOCK_US:
             blocks.append(block_of(sums, waiting))
             sums = Accumulator()
     if sums.first is not None:

@@ -146,13 +146,13 @@ _LINES: dict[int, tuple[Frame, bytes]] = {}
 _MOST_LINES = 1000
 
 
-def line_of(one: Frame) -> bytes:
+def line_of(frame: Frame) -> bytes:
     """Return a frame's line in a recording, as a collector sends it: a scene without it encodes each frame again."""
-    found = _LINES.get(id(one))
+    found = _LINES.get(id(frame))
     if found is None:
         if len(_LINES) >= _MOST_LINES:
             _LINES.clear()
-        found = _LINES[id(one)] = one, to_bytes(encode_frame(one))  # the frame too: its id stays its own
+        found = _LINES[id(frame)] = frame, to_bytes(encode_frame(frame))  # the frame too: its id stays its own
     return found[1]
 
 
@@ -185,9 +185,9 @@ class Source:
         self.closed = True
 
     async def frames(self) -> AsyncIterator[Frame]:
-        for i, one in enumerate(self._frames):
-            self.line = line_of(one)
-            yield one
+        for i, frame in enumerate(self._frames):
+            self.line = line_of(frame)
+            yield frame
             if self._pace and i >= 60:
                 await asyncio.sleep(self._pace)
         if self._stay:
@@ -206,23 +206,23 @@ def on_demand_host(n: int, seconds: int, *, seed: int = 1, ios: int = 60) -> lis
 @lru_cache(_HOSTS)
 def _on_demand_host(n: int, seconds: int, seed: int, ios: int) -> tuple[Frame, ...]:
     rng = Random(seed)
-    return tuple(_requested(one, rng, n) for one in host(n, seconds, seed=seed, ios=ios))
+    return tuple(_requested(frame, rng, n) for frame in host(n, seconds, seed=seed, ios=ios))
 
 
-def _requested(one: Frame, rng: Random, n: int) -> Frame:
-    outliers = tuple(sorted((_slow(one, rng, number) for number in range(3)), key=lambda o: o.mono_us))
+def _requested(frame: Frame, rng: Random, n: int) -> Frame:
+    outliers = tuple(sorted((_slow(frame, rng, number) for number in range(3)), key=lambda o: o.mono_us))
     traces = [_trace(f"nvme{i}n1", rng, outliers if f"nvme{i}n1" == ODD else ()) for i in range(n)]
     writes = Series(ODD, "write", "total")
-    with_slow = merge([one.histograms[writes], Histogram.record([o.total_us for o in outliers])])
+    with_slow = merge([frame.histograms[writes], Histogram.record([o.total_us for o in outliers])])
     return replace(
-        one,
-        histograms={**one.histograms, writes: with_slow},
+        frame,
+        histograms={**frame.histograms, writes: with_slow},
         outliers=outliers,
         thresholds_us=MappingProxyType({f"nvme{i}n1": 1000 for i in range(n)}),
         traced=together(*traces),
-        health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
+        health=replace(frame.health, suppressed=1, probe_cpu_percent=1.2),
         tables={
-            **one.tables,
+            **frame.tables,
             measurements.ABOVE: {Flow(ODD, "write"): 4},
             measurements.HANDLERS: HANDLERS,
             measurements.SOFTIRQS: softirqs(),
@@ -237,12 +237,12 @@ CONTAINER = f"/system.slice/docker-{'3f2a91c0' * 8}.scope"
 
 def _issuers(slow: Histogram, n: int) -> dict[Issuer, IssuedIO]:
     """The writes of the odd disk are a container's, the reads of each disk a service's and, a few, of no cgroup."""
-    found = {Issuer(ODD, "write", CONTAINER, "web-1"): IssuedIO(slow.count, 65_536 * slow.count, slow)}
+    issuers = {Issuer(ODD, "write", CONTAINER, "web-1"): IssuedIO(slow.count, 65_536 * slow.count, slow)}
     few, many = Histogram.record((90, 95)), Histogram.record((80, 85, 90, 120, 400))
     for device in (f"nvme{i}n1" for i in range(n)):
-        found[Issuer(device, "read", "/system.slice/postgresql.service")] = IssuedIO(5, 20_480, many)
-        found[Issuer(device, "read", OTHERS)] = IssuedIO(2, 8192, few)
-    return found
+        issuers[Issuer(device, "read", "/system.slice/postgresql.service")] = IssuedIO(5, 20_480, many)
+        issuers[Issuer(device, "read", OTHERS)] = IssuedIO(2, 8192, few)
+    return issuers
 
 
 def _trace(name: str, rng: Random, slow: tuple[Outlier, ...]) -> Traced:
@@ -255,11 +255,11 @@ def _trace(name: str, rng: Random, slow: tuple[Outlier, ...]) -> Traced:
     return traced(ios, name, paths=paths, unfollowed={name: {"polled": 1}} if slow else {}, one_in=1)
 
 
-def _slow(one: Frame, rng: Random, number: int) -> Outlier:
-    took, begun_us = rng.randrange(80_000, 400_000), one.mono_us - one.dt_us + rng.randrange(590_000)
+def _slow(frame: Frame, rng: Random, number: int) -> Outlier:
+    took, begun_us = rng.randrange(80_000, 400_000), frame.mono_us - frame.dt_us + rng.randrange(590_000)
     stages = {"queue": 3, "hba": 85, "irq": 6, "softirq": took - 96}
     return Outlier(
-        wall=one.wall - (one.mono_us - begun_us) / 1e6,
+        wall=frame.wall - (frame.mono_us - begun_us) / 1e6,
         mono_us=begun_us,
         device=ODD,
         op="write",

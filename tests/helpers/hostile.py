@@ -59,13 +59,13 @@ def member(line: bytes, at: int = 6_000_001) -> bytes:
 
 
 def _good() -> bytes:
-    one = frame(GOOD)
-    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+    given_frame = frame(GOOD)
+    return pack(to_bytes(encode_frame(given_frame)), given_frame.mono_us, given_frame.mono_us)
 
 
 def _window(seq: int, **changed: object) -> bytes:
-    one = frame(seq)
-    return pack(to_bytes(encode_frame(one) | changed), one.mono_us, one.mono_us)
+    given_frame = frame(seq)
+    return pack(to_bytes(encode_frame(given_frame) | changed), given_frame.mono_us, given_frame.mono_us)
 
 
 def _series(rows: bytes, buckets: bytes = b"", counts: bytes = b"") -> bytes:

@@ -115,9 +115,9 @@ class Host:
         else:
             self._sequence += 0 if back else 128
             sector, size, op = self._sequence - 200 * 128 if back else self._sequence, 65536, WRITE
-        one = Io(disk, op, sector, size, now, self._free.pop(0))
-        disk.waiting.append(one)
-        self.ios.append(one)
+        io = Io(disk, op, sector, size, now, self._free.pop(0))
+        disk.waiting.append(io)
+        self.ios.append(io)
 
     def _send(self, now: int) -> None:
         for disk in (self.database, self.backup):
@@ -154,7 +154,7 @@ def story(script: str, lines: list[tuple[int, str]], maps: Callable[[int], str])
 
 
 def sd(host: Host) -> str:
-    mine = sorted((one for one in host.ios if one.begun >= 0 and 0 <= one.done < END), key=lambda one: one.done)
+    mine = sorted((io for io in host.ios if io.begun >= 0 and 0 <= io.done < END), key=lambda io: io.done)
     lines: list[tuple[int, str]] = []
     silent: list[Io] = []
     tokens, filled, following = 80, 0, defaultdict[str, int](int)
@@ -175,7 +175,7 @@ def sd(host: Host) -> str:
 
     def maps(at: int) -> str:
         done = [one for one in mine if one.done <= at]
-        ever = [one for one in host.ios if one.begun < 0 <= one.done <= at]
+        ever = [io for io in host.ios if io.begun < 0 <= io.done <= at]
         slow = [one for one in done if one.done - one.begun >= THRESHOLD]
         spans = {
             "total": spread(done, lambda one: one.done - one.begun),
@@ -183,13 +183,13 @@ def sd(host: Host) -> str:
             "hba": spread(done, lambda one: one.done - one.sent),
         }
         return (
-            "".join(tables(f"sd_{stage}", found) for stage, found in spans.items())
+            "".join(tables(f"sd_{stage}", span) for stage, span in spans.items())
             + scalars("sd_sum", added(spans["total"]))
             + scalars("sd_queue_sum", added(spans["queue"]))
             + scalars("sd_hba_sum", added(spans["hba"]))
             + scalars("sd_max", maxima((one.done, (one.disk.name, one.op), one.done - one.begun) for one in done))
             + scalars("sd_bytes", counted(done, lambda one: one.bytes))
-            + scalars("sd_started", counted([one for one in host.ios if 0 <= one.begun <= at]))
+            + scalars("sd_started", counted([io for io in host.ios if 0 <= io.begun <= at]))
             + scalars("sd_unmatched", counted(ever))
             + scalars("sd_above", counted(slow))
             + scalars("sd_suppressed", by_disk(silent, slow))
@@ -201,8 +201,8 @@ def sd(host: Host) -> str:
 
 def spread(ios: list[Io], us: Callable[[Io], int]) -> dict[tuple[Key, ...], Counter[int]]:
     found: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
-    for one in ios:
-        found[(one.disk.name, one.op)][us(one)] += 1
+    for io in ios:
+        found[(io.disk.name, io.op)][us(io)] += 1
     return found
 
 
@@ -221,8 +221,8 @@ def added(found: dict[tuple[Key, ...], Counter[int]]) -> dict[tuple[Key, ...], i
 
 def counted(ios: list[Io], weight: Callable[[Io], int] = lambda _: 1) -> dict[tuple[Key, ...], int]:
     found: dict[tuple[Key, ...], int] = defaultdict(int)
-    for one in ios:
-        found[(one.disk.name, one.op)] += weight(one)
+    for io in ios:
+        found[(io.disk.name, io.op)] += weight(io)
     return found
 
 
@@ -263,7 +263,7 @@ def sd_order(host: Host) -> str:
     lines: list[tuple[int, str]] = []
     for begin, end in zip([0, *TICKS], [*TICKS, END], strict=True):
         for name in ("sd2", "sd0"):
-            sent = (one for one in host.ios if one.disk.name == name and one.begun >= 0 and begin <= one.sent < end)
+            sent = (io for io in host.ios if io.disk.name == name and io.begun >= 0 and begin <= io.sent < end)
             for one in sorted(sent, key=lambda one: one.sent)[:128]:
                 what = (clock(begin), name, one.op, one.sector, one.bytes, clock(one.sent), one.sent - one.begun)
                 lines.append((one.sent, record("issue", "sd_order", *what)))
@@ -315,28 +315,30 @@ class Command(NamedTuple):
 
 def commands(host: Host) -> list[Command]:
     """sd's as the mid layer sees them; each half second a flush of the database's disk, each second a tool's read."""
-    found = [
-        Command(one.sent + 1, one.done - 4, one.done, one.op, one.sector)
-        for one in host.ios
-        if one.sent >= 0 and one.done < END
+    commands = [
+        Command(io.sent + 1, io.done - 4, io.done, io.op, io.sector)
+        for io in host.ios
+        if io.sent >= 0 and io.done < END
     ]
-    found += [Command(at, at + 14_870, at + 14_874, FLUSH) for at in range(410_000, END - 20_000, 500_000)]
-    return found + [Command(at, at + 31_008, at + 31_012, READ, SCRUBBED) for at in range(700_000, END, 1_000_000)]
+    commands += [Command(at, at + 14_870, at + 14_874, FLUSH) for at in range(410_000, END - 20_000, 500_000)]
+    return commands + [Command(at, at + 31_008, at + 31_012, READ, SCRUBBED) for at in range(700_000, END, 1_000_000)]
 
 
 def scsi_pkt(host: Host) -> str:
-    every = commands(host)
+    all_commands = commands(host)
     slow = []
-    for at, one in enumerate(every):
-        if one.us >= THRESHOLD:
-            times = clock(one.sent), clock(one.done), one.us, one.back - one.sent
-            slow.append((one.done, record("slow", "scsi_pkt", PACKETS - at, "mpt0", one.op, one.sector, *times, 1)))
+    for at, command in enumerate(all_commands):
+        if command.us >= THRESHOLD:
+            times = clock(command.sent), clock(command.done), command.us, command.back - command.sent
+            slow.append(
+                (command.done, record("slow", "scsi_pkt", PACKETS - at, "mpt0", command.op, command.sector, *times, 1))
+            )
 
     def maps(at: int) -> str:
         total: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
         hba: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
         above: Counter[tuple[Key, ...]] = Counter()
-        ended = [one for one in every if one.sent >= 0 and one.done <= at]
+        ended = [command for command in all_commands if command.sent >= 0 and command.done <= at]
         for one in ended:
             total[("mpt0", one.op)][one.us] += 1
             hba[("mpt0", one.op)][one.back - one.sent] += 1

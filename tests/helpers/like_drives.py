@@ -87,11 +87,11 @@ class Host:
         slower = SLOWER if rng.random() < self.noise.slow_seconds else 1
         halted = int(rng.random() * self.n) if rng.random() < self.noise.hiccups else -1
         reported = {}
-        for i, one in enumerate(drives(self.n)):
-            groups = self._drawn(rng, one.name, slower)
+        for i, drive in enumerate(drives(self.n)):
+            groups = self._drawn(rng, drive.name, slower)
             if i == halted:
                 groups.append(EqualIos(IN_FLIGHT, 100_000))
-            reported[Series(one.name, self.op, "total")] = histogram(groups)
+            reported[Series(drive.name, self.op, "total")] = histogram(groups)
         seen = {Flow(s.device, s.op): Completed(h.count, h.count * 4096, h.sum) for s, h in reported.items()}
         devices = drives(self.n) if number == 0 else ()
         return Frame(number, 1e9 + number, (number + 1) * S, S, histograms=reported, seen=seen, devices=devices)
@@ -116,6 +116,6 @@ def only(*rules):
 def watched(frames, *rules):
     """(second of the first finding of each episode, its id and device), and the watch."""
     watch = RuleEngine(ORIGIN, settings=only(*rules) if rules else Settings())
-    for one in frames:
-        watch.take(one)
-    return [(one.begin_us // S, one.worst.id, one.worst.device) for one in watch.episodes], watch
+    for frame in frames:
+        watch.take(frame)
+    return [(episode.begin_us // S, episode.worst.id, episode.worst.device) for episode in watch.episodes], watch

@@ -106,7 +106,7 @@ class Load:
 
     def _frame(self, seq: int, mono_us: int, dt_us: int) -> Frame:
         rnd = self._rnd
-        flows = [Flow(one.name, op) for one in DEVICES for op in ("read", "write") if rnd.random() < 0.9]
+        flows = [Flow(device.name, op) for device in DEVICES for op in ("read", "write") if rnd.random() < 0.9]
         frame = Frame(
             seq,
             1.7e9 + mono_us / 1e6,
@@ -116,7 +116,7 @@ class Load:
             {flow: Completed(rnd.randrange(100), rnd.randrange(10**6), rnd.choice((None, 7, 8))) for flow in flows},
             {flow: Completed(rnd.randrange(1, 100), rnd.randrange(10**6), rnd.randrange(99)) for flow in flows},
             outstanding={
-                one.name: Outstanding(rnd.choice((None, 0, 1, 3)), rnd.choice((None, 0, 2))) for one in DEVICES
+                device.name: Outstanding(rnd.choice((None, 0, 1, 3)), rnd.choice((None, 0, 2))) for device in DEVICES
             },
             health=Health(
                 lost_events=rnd.randrange(2),
@@ -129,7 +129,7 @@ class Load:
                 probe_ns_per_io=rnd.random() * 1000,
             ),
         )
-        busy = {flow: Completed(5, 4096) for flow in (Flow(one.name, "read") for one in DEVICES)}
+        busy = {flow: Completed(5, 4096) for flow in (Flow(device.name, "read") for device in DEVICES)}
         frame = replace(frame, kernel={**frame.kernel, **busy})
         return self._looked_at(frame) if self._on_demand else frame
 
@@ -151,13 +151,13 @@ class Load:
             },
         )
         named = [name for name in fields_of(Frame) if name not in WITH_A_LOAD | ODD_FIELDS]
-        made = {name: derived.field(Frame, name) for name in named}
-        devices = [one.name for one in DEVICES]
+        fields = {name: derived.field(Frame, name) for name in named}
+        devices = [device.name for device in DEVICES]
         declared = [table for table in TABLES if not table.attribute]
-        made["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in declared}
-        made["taskqs"] = _once(made["taskqs"], lambda queue: (queue.name, queue.instance))
-        made["cgroup_limits"] = _once(made["cgroup_limits"], lambda limit: limit.key)
-        return replace(frame, **made)
+        fields["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in declared}
+        fields["taskqs"] = _once(fields["taskqs"], lambda queue: (queue.name, queue.instance))
+        fields["cgroup_limits"] = _once(fields["cgroup_limits"], lambda limit: limit.key)
+        return replace(frame, **fields)
 
     def _outlier(self, frame: Frame) -> Outlier:
         took = self._rnd.randrange(10**4, 10**6)

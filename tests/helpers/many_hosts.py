@@ -47,13 +47,13 @@ def families(shape, devices, seconds):
     about = {"version": "1", "backend": "bpftrace", "tool": "bpftrace", "tier": "A", "kernel": "6.1"}
     yield Family("latmon_build_info", GAUGE, "", (MetricSample(about, 1),))
     kinds = [{"device": name, "model": "M", "driver": "sd", "controller": "0000:01:00.0"} for name in names]
-    yield Family("latmon_device_info", GAUGE, "", tuple(MetricSample(one, 1) for one in kinds))
-    some = tuple(
+    yield Family("latmon_device_info", GAUGE, "", tuple(MetricSample(kind, 1) for kind in kinds))
+    metric_samples = tuple(
         MetricSample({"device": name, "op": op, "stage": "total"}, latency(shape, op, seconds))
         for name in names
         for op in ("read", "write")
     )
-    yield Family("latmon_io_latency_seconds", HISTOGRAM, "", some, "seconds")
+    yield Family("latmon_io_latency_seconds", HISTOGRAM, "", metric_samples, "seconds")
     waiting = tuple(
         MetricSample({"device": name, "where": where}, 2) for name in names for where in ("driver", "queue")
     )
@@ -64,7 +64,7 @@ def families(shape, devices, seconds):
         ("latmon_kernel_completed_ios", COUNTER, 800 * seconds),
         ("latmon_probe_completed_ios", COUNTER, 800 * seconds),
     ):
-        yield Family(name, kind, "", tuple(MetricSample({"device": one}, value) for one in names))
+        yield Family(name, kind, "", tuple(MetricSample({"device": name}, value) for name in names))
     for name in ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records"):
         yield Family(f"latmon_{name}", COUNTER, "", (MetricSample({}, 0),))
     yield Family("latmon_cpu_seconds", COUNTER, "", (MetricSample({}, seconds / 50),), "seconds")

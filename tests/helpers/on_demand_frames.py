@@ -190,7 +190,7 @@ def traced_disk(fast: int = 98, slow: int = 2) -> Traced:
         "softirq": {quick: 7 * fast, late: 30_000 * slow},
     }
     return Traced(
-        {Series(*DISK, stage): one for stage, one in histograms.items()},
+        {Series(*DISK, stage): histogram for stage, histogram in histograms.items()},
         {Series(*DISK, stage): one for stage, one in sums.items()},
         paths={"sdc": {"BLOCK softirq": fast + slow}},
         one_in=1,

@@ -18,8 +18,8 @@ def inside(lines: Sequence[Line]) -> list[str]:
 
 def scene(frames, selection=Selection(), origin=ORIGIN, **options):  # noqa: B008  frozen
     """Return a scene with these frames."""
-    made = Scene(selection, **options)
-    made.store.origin = origin
-    for one in frames:
-        made.append(one, line_of(one))
-    return made
+    scene = Scene(selection, **options)
+    scene.store.origin = origin
+    for frame in frames:
+        scene.append(frame, line_of(frame))
+    return scene

@@ -23,16 +23,16 @@ _UNPACKED = ROOT / ".cache/prometheus"
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as given_socket:
+        given_socket.bind(("127.0.0.1", 0))
+        return given_socket.getsockname()[1]
 
 
 def program(name, suite=""):
     """The path of `prometheus` or `promtool`, of a Debian release if named; skips the test where there is none."""
-    found = "" if suite else shutil.which(name)
-    if found:
-        return found
+    program = "" if suite else shutil.which(name)
+    if program:
+        return program
     home = _UNPACKED / suite
     path = home / "usr/bin" / name
     if not path.exists() and shutil.which("apt-get"):
@@ -102,8 +102,8 @@ class Alertmanager(_Server):
     """A server that posts all alerts at once to the address `hook`."""
 
     def __init__(self, directory, hook):
-        found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-        if not found:
+        path = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+        if not path:
             pytest.skip("needs alertmanager")
         at_once = {"group_wait": "0s", "group_interval": "1s", "group_by": ["..."]}
         config = {
@@ -118,7 +118,7 @@ class Alertmanager(_Server):
             f"--web.listen-address=127.0.0.1:{port}",
             "--cluster.listen-address=",
         ]
-        super().__init__(directory, [found, *words], port=port)
+        super().__init__(directory, [path, *words], port=port)
 
 
 class Agent(_Server):

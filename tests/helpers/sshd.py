@@ -64,7 +64,7 @@ def can_have_nets() -> bool:
 def nets(*names: str) -> Iterator[tuple[Net, dict[str, Net]]]:
     """Make a namespace for the client, and one for each host with a link to it; yield both."""
     ours = [f"latmon-{os.getpid()}-{name}" for name in ("here", *names)]
-    here = Net(ours[0])
+    given_net = Net(ours[0])
     try:
         for one in ours:
             _run("ip", "netns", "add", one)
@@ -72,11 +72,11 @@ def nets(*names: str) -> Iterator[tuple[Net, dict[str, Net]]]:
         hosts = {}
         for at, name in enumerate(names, 1):
             hosts[name] = one = Net(ours[at], f"198.18.{at}.2")  # RFC 2544: for tests
-            here.ip("link", "add", f"to{at}", "type", "veth", "peer", "name", "eth0", "netns", one.name)
-            for net, link, address in ((here, f"to{at}", f"198.18.{at}.1"), (one, "eth0", one.address)):
+            given_net.ip("link", "add", f"to{at}", "type", "veth", "peer", "name", "eth0", "netns", one.name)
+            for net, link, address in ((given_net, f"to{at}", f"198.18.{at}.1"), (one, "eth0", one.address)):
                 net.ip("address", "add", f"{address}/30", "dev", link)
                 net.ip("link", "set", link, "up")
-        yield here, hosts
+        yield given_net, hosts
     finally:
         for one in ours:
             subprocess.run(["ip", "netns", "delete", one], check=False, capture_output=True)
@@ -111,12 +111,12 @@ def client(path: Path, servers: Mapping[str, Server], known: Path | None = None)
         "LogLevel ERROR",
         f"User {getpass.getuser()}",
     ]
-    for name, one in servers.items():
+    for name, server in servers.items():
         lines += [
             f"Host {name}",
-            f"HostName {one.address}",
-            f"Port {one.port}",
-            f"IdentityFile {one.directory / 'user'}",
+            f"HostName {server.address}",
+            f"Port {server.port}",
+            f"IdentityFile {server.directory / 'user'}",
         ]
     path.write_text("\n".join(lines) + "\n")
     return ("ssh", "-F", str(path))

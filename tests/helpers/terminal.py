@@ -42,9 +42,9 @@ def environment(**more):
 def wait_for(what, seconds=60.0, every=0.02):
     """The first true value of `what()`, or the last false one. To ask should take much less than `every`."""
     deadline = time.monotonic() + seconds
-    while not (found := what()) and time.monotonic() < deadline:
+    while not (wait := what()) and time.monotonic() < deadline:
         time.sleep(every)
-    return found
+    return wait
 
 
 def holds_frames(file):
@@ -117,8 +117,8 @@ class Terminal:
 
     def processes(self, word=""):
         """(pid, command line) of everything that descends from this terminal, the leader and any `sleep` apart."""
-        found = []
-        running = {one.name for one in Path("/proc").iterdir() if one.name.isdigit()} - {str(self.leader.pid)}
+        processes = []
+        running = {path.name for path in Path("/proc").iterdir() if path.name.isdigit()} - {str(self.leader.pid)}
         self._others &= running
         for name in running - self._others:
             entry = Path("/proc", name)
@@ -133,13 +133,13 @@ class Terminal:
                 continue
             # the leader sleeps, and a shim's `sleep` outlives what it would have killed by a moment
             if command and not command.startswith("sleep ") and word in command:
-                found.append((int(name), command))
-        return found
+                processes.append((int(name), command))
+        return processes
 
     def pid(self, word):
-        found = wait_for(lambda: self.processes(word), 300)  # beside 20 busy sessions a start took more than 60 s
-        assert found, f"no {word!r} runs: {self.processes()}\n{self.output[-2000:]!r}"
-        return min(found)[0]
+        wait = wait_for(lambda: self.processes(word), 300)  # beside 20 busy sessions a start took more than 60 s
+        assert wait, f"no {word!r} runs: {self.processes()}\n{self.output[-2000:]!r}"
+        return min(wait)[0]
 
     @property
     def collector(self):
@@ -157,7 +157,7 @@ class Terminal:
     def left(self, seconds=30.0):
         """Return the processes that run after so long, and what each is doing; on a quiet host 2 s are enough."""
         wait_for(lambda: not self.processes(), seconds)
-        return [(*one, _doing(one[0])) for one in self.processes()]
+        return [(*process, _doing(process[0])) for process in self.processes()]
 
     def modes(self):
         """DEC private modes that are not as a terminal at rest has them."""
@@ -178,10 +178,14 @@ def _doing(pid):
     try:
         fields = (entry / "stat").read_text().rpartition(")")[2].split()
         threads = [
-            ((one / "stat").read_text().rpartition(")")[2].split()[0], (one / "wchan").read_text())
-            for one in (entry / "task").iterdir()
+            ((path / "stat").read_text().rpartition(")")[2].split()[0], (path / "wchan").read_text())
+            for path in (entry / "task").iterdir()
         ]
-        return {"threads": threads, "cpu": fields[11:13], "files": [str(one.readlink()) for one in entry.glob("fd/*")]}
+        return {
+            "threads": threads,
+            "cpu": fields[11:13],
+            "files": [str(path.readlink()) for path in entry.glob("fd/*")],
+        }
     except OSError as error:
         return str(error)
 

@@ -112,18 +112,18 @@ HANDLERS = {
 @cache  # the same each time, and a fifth of a second's work for each second of a host
 def softirqs(cpus=4, slow_cpu=2):
     rng = Random(5)
-    found = {}
+    softirqs = {}
     for vector in ("BLOCK", "NET_RX", "TIMER"):
         for cpu in range(cpus):
             slow = vector == "BLOCK" and cpu == slow_cpu
             delays = [rng.randrange(2, 40) for _ in range(300)] + ([3_900] * 60 if slow else [])
-            found[SoftirqCpu(vector, cpu)] = SoftirqRuns(
+            softirqs[SoftirqCpu(vector, cpu)] = SoftirqRuns(
                 Histogram.record(delays),
                 Histogram.record([d // 2 + 1 for d in delays]),
                 {"irq_exit": 290, "timer": 60 if slow else 0, "ksoftirqd": 10},
                 {"irq": 250, "softirq": 30, "other": 80},
             )
-    return found
+    return softirqs
 
 
 def wakeups():

@@ -75,14 +75,14 @@ Counters = Mapping[str, Mapping[str, Done]]
 
 
 def diskstats() -> Counters:
-    found = {}
+    diskstats = {}
     for line in Path("/proc/diskstats").read_text().splitlines():
         words = line.split()
-        found[words[2]] = {
+        diskstats[words[2]] = {
             op: Done(int(words[count]), 0 if sectors is None else int(words[sectors]) * _SECTOR)
             for op, (count, sectors) in _COLUMNS.items()
         }
-    return found
+    return diskstats
 
 
 def gained(before: Counters, after: Counters, device: str) -> dict[str, Done]:

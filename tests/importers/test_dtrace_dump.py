@@ -23,11 +23,11 @@ def golden(name):
 
 
 def distributions(name):
-    return [found for found in golden(name) if isinstance(found, Distribution)]
+    return [distribution for distribution in golden(name) if isinstance(distribution, Distribution)]
 
 
 def scalars(name):
-    return [(*found.keys, found.value) for found in golden(name) if isinstance(found, Scalar)]
+    return [(*scalar.keys, scalar.value) for scalar in golden(name) if isinstance(scalar, Scalar)]
 
 
 def counts(found):
@@ -37,8 +37,13 @@ def counts(found):
 def test_no_row_of_a_capture_is_missed():
     for path in CAPTURES:
         text = path.read_text()
-        found = [row.count for one in tables(text) if isinstance(one, Distribution) for row in one.rows]
-        assert found == [int(count) for count in ROW.findall(text)], path.stem
+        counts = [
+            row.count
+            for distribution in tables(text)
+            if isinstance(distribution, Distribution)
+            for row in distribution.rows
+        ]
+        assert counts == [int(count) for count in ROW.findall(text)], path.stem
 
 
 def test_there_are_as_many_rows_as_were_captured():
@@ -81,14 +86,14 @@ def test_the_same_ios_in_even_steps_and_in_powers_of_two():
     ],
 )
 def test_each_value_is_within_the_edges_of_a_row_that_counted_it(name, values):
-    (found,) = distributions(name)
-    for row in found.rows:
+    (distribution,) = distributions(name)
+    for row in distribution.rows:
         low, high = -(2**64) if row.low is None else row.low, 2**64 if row.high is None else row.high
         assert row.count == sum(low <= value < high for value in values)
 
 
 def test_the_largest_and_smallest_integers():
-    found = {one.keys[0]: counts(one) for one in distributions("03_quantize_extreme")}
+    found = {distribution.keys[0]: counts(distribution) for distribution in distributions("03_quantize_extreme")}
     lows = {"min": -(2**63), "max": 2**62, "2^62": 2**62, "neg1": -1, "zero": 0, "one": 1}
     assert found == {name: {low: 1} for name, low in lows.items()}
 
@@ -115,7 +120,7 @@ def test_magnitudes_that_are_too_small_or_large():
 
 def test_no_data_is_no_error():
     cleared = distributions("15_normalize_trunc_clear")
-    assert [counts(one) for one in cleared] == [{}, {}]
+    assert [counts(distribution) for distribution in cleared] == [{}, {}]
 
 
 # Keys
@@ -135,7 +140,7 @@ def test_scalars_and_their_keys():
 
 
 def test_keys_of_distributions():
-    assert {one.keys for one in distributions("05_quantize_keys")} == {
+    assert {distribution.keys for distribution in distributions("05_quantize_keys")} == {
         *(("vda", "0"), ("vda", "1"), ("sda with space", "5"), ("naïve-µs", "7"), ("", "-1")),
     }
     assert distributions("37_key_columns")[0].keys == ("vda", "é", "2")
@@ -147,9 +152,9 @@ def test_stacks_are_columns():
         ("python3", "0x7f9d53b162ad", 334),
         ("debootstrap", "libc.so.6`read+0xd\n0x55ff9db1a028\n0x55ff9db1a030", 10_577),
     ]
-    found = distributions("17_stack_key")
-    assert {len(one.keys[0].split("\n")) for one in found} == {2}
-    assert {one.keys[1] for one in found} == {"k"}
+    actual_distributions = distributions("17_stack_key")
+    assert {len(distribution.keys[0].split("\n")) for distribution in actual_distributions} == {2}
+    assert {distribution.keys[1] for distribution in actual_distributions} == {"k"}
     assert distributions("33_k_mod_sym")[0].keys == ("vmlinux`pv_native_safe_halt+0xb",)
 
 
@@ -175,7 +180,7 @@ def test_a_sentence_that_ends_in_a_number_is_no_value():
     text = (
         "@@T 1795243784560205239\nprio: 97\n1099511627776 18446744073709551615\n1238999          1238914          165\n"
     )
-    assert [type(found) for found in tables(text)] == [Undecoded] * 4
+    assert [type(table) for table in tables(text)] == [Undecoded] * 4
 
 
 AGGHIST = """
@@ -225,10 +230,10 @@ def test_mutated_captures_never_raise():
             data[at : at + draw.choice((0, 1, 1, 60))] = draw.choice(
                 ("", "x", "\n", " ", "\x1b", "0", "|", "\u2588", "-")
             )
-        for found in tables("".join(data)):
-            if isinstance(found, Undecoded):
-                assert is_clean(found.text)
-                assert len(found.text) <= 200
+        for table in tables("".join(data)):
+            if isinstance(table, Undecoded):
+                assert is_clean(table.text)
+                assert len(table.text) <= 200
 
 
 @given(st.text(max_size=300))

@@ -20,7 +20,7 @@ def golden(name):
 
 
 def tables(text):
-    return [one for one in read(text).found if isinstance(one, ImportedTable)]
+    return [imported_table for imported_table in read(text).found if isinstance(imported_table, ImportedTable)]
 
 
 def run(*rows, head="     usecs               : count     distribution"):
@@ -34,15 +34,15 @@ FIRST = run((0, 1, 5), (2, 3, 7), (4, 7, 1))
 def test_totals_are_the_sums_of_the_rows(name):
     text = golden(name)
     found = read(text)
-    assert sum(h.count for one in found.frames() for h in one.histograms.values()) == sum(
+    assert sum(h.count for frame in found.frames() for h in frame.histograms.values()) == sum(
         int(a or b) for a, b in ROW.findall(text)
     )
     assert found.exit_code == EXIT_DONE
 
 
 def test_disks_flags_and_both_are_series():
-    every = frames(golden("bcc_biolatency.txt"))
-    assert [sorted(one.histograms) for one in every] == [
+    all_frames = frames(golden("bcc_biolatency.txt"))
+    assert [sorted(frame.histograms) for frame in all_frames] == [
         [("sda", "other", "total"), ("sdb", "other", "total")],
         [("sda", "other", "total")],
         [("all disks", op, "total") for op in ("flush", "read", "write")],
@@ -50,9 +50,9 @@ def test_disks_flags_and_both_are_series():
         [("all disks", "other", "total")],
         [("sda", "other", "total"), ("sdb", "other", "total")],
     ]
-    write = every[2].histograms[Series("all disks", "write", "total")]
+    write = all_frames[2].histograms[Series("all disks", "write", "total")]
     assert (write.count, write.max_bound // 1000) == (5 + 1 + 11 + 3, 8)  # Write and Sync-Write; msecs to 7 inclusive
-    assert [len(one.marks) for one in every] == [0, 0, 1, 1, 1, 0]
+    assert [len(frame.marks) for frame in all_frames] == [0, 0, 1, 1, 1, 0]
 
 
 def test_times_of_day_go_over_midnight_and_a_date_sets_the_day():
@@ -62,8 +62,8 @@ def test_times_of_day_go_over_midnight_and_a_date_sets_the_day():
 
 
 def test_the_printed_mean_is_exact():
-    one = frames(golden("bcc_biolatency.txt"))[4].histograms[Series("all disks", "other", "total")]
-    assert (one.count, one.sum) == (25, 6150)
+    histogram = frames(golden("bcc_biolatency.txt"))[4].histograms[Series("all disks", "other", "total")]
+    assert (histogram.count, histogram.sum) == (25, 6150)
     text = "# biolatency -e\n" + FIRST + "\navg = 3 usecs, total: 99 usecs, count: 99\n"
     assert only(only(frames(text)).histograms.values()).sum is None
     assert "the mean is of 99 values, and the tables above have 13" in only(frames(text)).health.notice
@@ -108,8 +108,8 @@ def test_what_a_table_is_of(begin, series):
 )
 def test_what_is_no_latency_is_named_and_left_out(text):
     found = read("# biolatency\n" + FIRST + text)
-    assert only(h.count for one in found.frames() for h in one.histograms.values()) == 13
-    assert any("no latency, left out" in one.text for one in found.found if isinstance(one, Remark))
+    assert only(h.count for frame in found.frames() for h in frame.histograms.values()) == 13
+    assert any("no latency, left out" in remark.text for remark in found.found if isinstance(remark, Remark))
     assert found.exit_code == EXIT_DONE
     with pytest.raises(RecordingError):
         read(text)
@@ -121,7 +121,7 @@ def test_a_damaged_row_leaves_out_its_table(wrong):
     assert damaged != FIRST
     found = read("# biolatency\n" + FIRST + "\n" + damaged)
     assert found.exit_code == EXIT_INCOMPLETE
-    assert only(h.count for one in found.frames() for h in one.histograms.values()) == 13
+    assert only(h.count for frame in found.frames() for h in frame.histograms.values()) == 13
 
 
 @pytest.mark.parametrize("wrong", ["'count': 75", "'interval-end': 63", "]"])
@@ -131,7 +131,7 @@ def test_a_damaged_dictionary_is_left_out(wrong):
     at = next(n for n, line in enumerate(lines) if line.startswith("{"))
     found = read("".join([*lines[:at], lines[at].replace(wrong, "x"), *lines[at + 1 :]]))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert [sum(h.count for h in one.histograms.values()) for one in found.frames()][-1] == 5
+    assert [sum(h.count for h in frame.histograms.values()) for frame in found.frames()][-1] == 5
 
 
 def test_lost_events_are_counted():
@@ -149,9 +149,9 @@ def test_a_count_that_no_recording_can_have_leaves_out_its_table(tmp_path):
     source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
     source.write_text("# biolatency\n" + FIRST + "\n" + FIRST.replace(": 7 ", f": {10**20 - 1} "))
     assert import_command(source, out, ImportOptions()) == EXIT_INCOMPLETE
-    assert [sum(h.count for h in one.histograms.values()) for one in open_recording(out) if isinstance(one, Frame)] == [
-        13
-    ]
+    assert [
+        sum(h.count for h in frame.histograms.values()) for frame in open_recording(out) if isinstance(frame, Frame)
+    ] == [13]
 
 
 def test_a_window_that_no_recording_can_have_is_refused_before_anything_is_written(tmp_path):
@@ -167,11 +167,11 @@ def test_a_hole_is_named_by_the_line_behind_it():
     lines = ("# biolatency\n" + FIRST + "\n" + FIRST).splitlines()
     gone = max(at for at, line in enumerate(lines) if "2 -> 3" in line)
     found = read("\n".join(lines[:gone] + lines[gone + 1 :]))
-    assert any(f"is damaged in line {gone + 1}:" in one.text for one in found.found if isinstance(one, Remark))
+    assert any(f"is damaged in line {gone + 1}:" in remark.text for remark in found.found if isinstance(remark, Remark))
 
 
 def test_tables_beside_funclatencys_are_not_taken_for_growing_ones():
     tool, more = "Tracing block device I/O... Hit Ctrl-C to end.\n", run((0, 1, 6), (2, 3, 9), (4, 7, 1))
     text = f"Tracing vfs_read.  Hit Ctrl-C to exit\n{FIRST}\n{tool}\n{FIRST}\n{more}"
     assert [table.count for table in tables(text)] == [13, 13, 16]
-    assert [only(one.histograms.values()).count for one in frames(text)] == [13, 13, 16]
+    assert [only(frame.histograms.values()).count for frame in frames(text)] == [13, 13, 16]

@@ -46,25 +46,25 @@ def report(tmp_path):
 
 
 def test_a_priority_is_beside_that_of_another_driver_s_completion_threads(report):
-    made = report(
+    given_report = report(
         f"{EMLXS}\nqlc has task queues:\n\n{TASKQ.format(name='qlc_0_comp_thd')}\nemlxs has not:\n\nprio: 97\n"
     )
-    (finding,) = (one for one in made.evaluated.findings if one.id == "completion-wakeup")
+    (finding,) = (finding for finding in given_report.evaluated.findings if finding.id == "completion-wakeup")
     assert (finding.evidence["priority"].value, finding.evidence["other_priority"].value) == (97, 99)
     assert "qlc_0_comp_thd, kstat -c taskq in the same text" in finding.evidence["other_priority"].text
 
 
 def test_a_queue_that_completes_no_io_is_no_comparison(report):
-    made = report(f"{EMLXS}\nother queues:\n\n{TASKQ.format(name='zio_write_issue')}\nand:\n\nprio: 97\n")
-    (finding,) = (one for one in made.evaluated.findings if one.id == "completion-wakeup")
+    given_report = report(f"{EMLXS}\nother queues:\n\n{TASKQ.format(name='zio_write_issue')}\nand:\n\nprio: 97\n")
+    (finding,) = (finding for finding in given_report.evaluated.findings if finding.id == "completion-wakeup")
     assert "other_priority" not in finding.evidence
 
 
 def test_settings_of_two_dumps_are_side_by_side(report):
-    made = report(DUMPS)
-    (differs,) = made.limits_differ
+    given_report = report(DUMPS)
+    (differs,) = given_report.limits_differ
     assert differs.name == "un_throttle"
     assert sorted(differs.values.values()) == [3, 256]
-    text = " ".join(render_text(made).split())
+    text = " ".join(render_text(given_report).split())
     assert "un_throttle: device1 (vmcore.0/11X) 3, device2 (vmcore.0/10X) 256" in text
     assert "un_min_throttle: device1" not in text, "they have it in common"

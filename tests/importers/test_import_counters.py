@@ -87,8 +87,8 @@ def test_counters_that_fall_leave_out_the_interval_of_their_device_alone(text, g
     assert good in text
     found = read(text.replace(good, bad) + "\n@us[sdz]:\n[1]   5 |@@|\n")
     assert found.exit_code == EXIT_INCOMPLETE
-    assert {flow.device for one in found.frames() for flow in one.kernel} == others
-    assert any("fell" in one.text for one in found.found if isinstance(one, Remark))
+    assert {flow.device for frame in found.frames() for flow in frame.kernel} == others
+    assert any("fell" in remark.text for remark in found.found if isinstance(remark, Remark))
 
 
 def test_buckets_that_do_not_add_up_are_left_out():
@@ -100,7 +100,7 @@ def test_buckets_that_do_not_add_up_are_left_out():
 
 
 def texts(found):
-    return " ".join(one.text for one in found.found if isinstance(one, Remark))
+    return " ".join(remark.text for remark in found.found if isinstance(remark, Remark))
 
 
 def of_host(host):
@@ -128,9 +128,9 @@ def test_a_time_that_no_recording_can_have_is_named_and_left_out(tmp_path):
     late = EBPF.replace("1700000015000", "9999999999999999")
     source.write_text(late + "\n@us[sdz]:\n[1]   5 |@@|\n")
     assert import_command(source, out, ImportOptions()) == EXIT_INCOMPLETE
-    every = [one for one in open_recording(out) if isinstance(one, Frame)]
-    assert {series.device for one in every for series in one.histograms} == {"us[sdz]"}
-    assert "after the year 9999" in every[0].health.notice
+    all_frames = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
+    assert {series.device for frame in all_frames for series in frame.histograms} == {"us[sdz]"}
+    assert "after the year 9999" in all_frames[0].health.notice
 
 
 def reads(found):
@@ -157,7 +157,7 @@ def test_device_and_op_overwrite_nothing():
     assert {flow: done.count for flow, done in one.kernel.items()} == {Flow("X", "read"): 400, Flow("X", "write"): 7}
     assert {flow.op for flow in only(frames(KSTAT, ImportOptions(op="flush"))).kernel} == {"read", "write"}
     buckets = only(frames(EBPF, ImportOptions(op="flush"))).histograms
-    assert {(key.op, one.count) for key, one in buckets.items()} == {("read", 5), ("write", 48)}
+    assert {(key.op, bucket.count) for key, bucket in buckets.items()} == {("read", 5), ("write", 48)}
     without = "\n".join(line.replace('operation="write",', "") for line in EBPF.splitlines() if "read" not in line)
     assert list(only(frames(without, ImportOptions(op="flush"))).histograms) == [Series("nvme0n1", "flush", "total")]
 
@@ -189,9 +189,9 @@ def test_smart_logs_without_a_device_are_named_and_not_compared():
 
 def test_names_that_are_cut_off_alike_stay_apart():
     long = "n" * 70
-    found = reads(read(NODE.replace('"sda"', f'"{long}a"').replace('"nvme0n1"', f'"{long}b"')))
-    assert sorted(count for _, count in found) == [2, 50]
-    assert len({name for name, _ in found if len(name) <= 64}) == 2
+    actual_reads = reads(read(NODE.replace('"sda"', f'"{long}a"').replace('"nvme0n1"', f'"{long}b"')))
+    assert sorted(count for _, count in actual_reads) == [2, 50]
+    assert len({name for name, _ in actual_reads if len(name) <= 64}) == 2
 
 
 def test_two_metrics_of_one_device_stay_apart():
@@ -200,7 +200,7 @@ def test_two_metrics_of_one_device_stay_apart():
         "\n".join(line for line in lines if line.endswith(stamp)) for stamp in ("1700000000000", "1700000015000")
     )
     frame = only(frames("\n".join(scrapes)))
-    assert sorted(one.count for one in frame.histograms.values()) == [5, 5, 48, 48]
+    assert sorted(histogram.count for histogram in frame.histograms.values()) == [5, 5, 48, 48]
 
 
 @pytest.mark.parametrize("scale", [1, 1_000_000])

@@ -36,14 +36,14 @@ def asked(name: str) -> ImportOptions:
 
 def counted(found: Read) -> list[int]:
     """All I/O counts of all windows, without the names of their series."""
-    each = [h.count for one in found.frames() for h in one.histograms.values()]
-    each += [done.count for one in found.frames() for done in (*one.kernel.values(), *one.seen.values())]
-    each += [n for one in found.frames() for depths in one.depths.values() for n in depths.at_issue.values()]
+    each = [h.count for frame in found.frames() for h in frame.histograms.values()]
+    each += [done.count for frame in found.frames() for done in (*frame.kernel.values(), *frame.seen.values())]
+    each += [n for frame in found.frames() for depths in frame.depths.values() for n in depths.at_issue.values()]
     return sorted(count for count in each if count)
 
 
 def remarks(found: Read) -> set[str]:
-    return {one.text for one in found.found if isinstance(one, Remark)}
+    return {remark.text for remark in found.found if isinstance(remark, Remark)}
 
 
 @cache
@@ -147,5 +147,5 @@ def test_a_table_whose_middle_was_replaced_by_a_mark_is_left_out(name, mark):
     found = read("".join([*lines[:3], f"{mark}\n", *lines[5:], "\n\n", whole_table]), ImportOptions(unit="us"))
     assert {*counted(found)} == {24}
     assert found.exit_code == EXIT_INCOMPLETE
-    assert any(words in one for one in remarks(found))
+    assert any(words in remark for remark in remarks(found))
     assert not found.left

@@ -55,17 +55,17 @@ def test_bytes_and_times_of_solaris_in_the_unit_of_the_head(layout, columns, uni
 
 
 def test_a_column_of_bytes_that_is_not_known_is_named():
-    every = frames(LINUX.format("rPB/s", "wPB/s") + ROW.format(name="sda"))
-    assert "no column of bytes" in every[0].health.notice
-    assert "rPB/s" in every[0].health.notice
+    all_frames = frames(LINUX.format("rPB/s", "wPB/s") + ROW.format(name="sda"))
+    assert "no column of bytes" in all_frames[0].health.notice
+    assert "rPB/s" in all_frames[0].health.notice
     assert "rPB/s" not in frames(LINUX.format("rMB/s", "wMB/s") + ROW.format(name="sda"))[0].health.notice
 
 
 def test_a_report_of_idle_disks_without_rows_is_a_window():
     head = SOLARIS.format("kr/s", "kw/s")
-    every = frames(head + SOLARIS_ROW + head + SOLARIS_ROW + head + head + SOLARIS_ROW)
-    assert [bool(one.kernel) for one in every] == [True, False, True]
-    assert every[1].outstanding["c0t0d0"].in_driver == 0
+    all_frames = frames(head + SOLARIS_ROW + head + SOLARIS_ROW + head + head + SOLARIS_ROW)
+    assert [bool(frame.kernel) for frame in all_frames] == [True, False, True]
+    assert all_frames[1].outstanding["c0t0d0"].in_driver == 0
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_one_disk_may_be_renamed():
 
 def test_a_second_reading_of_the_same_is_a_window_of_its_own():
     twice = frames(VSCSI.format(1, "0", 5, 5) + VSCSI.format(1, "0", 7, 7))
-    assert [sum(one.depths["scsi0:0"].at_issue.values()) for one in twice] == [5, 7]
-    assert [one.depths["sd2"].most for one in frames("sd2 1\nsd2 9\n")] == [1, 9]
+    assert [sum(frame.depths["scsi0:0"].at_issue.values()) for frame in twice] == [5, 7]
+    assert [frame.depths["sd2"].most for frame in frames("sd2 1\nsd2 9\n")] == [1, 9]
 
 
 @pytest.mark.parametrize(
@@ -107,19 +107,22 @@ def test_a_second_reading_of_the_same_is_a_window_of_its_own():
 )
 def test_other_layouts_of_sysstat(name, windows, ops):
     found = read((GOLDEN / name).read_text())
-    every = list(found.frames())
-    assert len(every) == windows
-    assert all({flow.device for flow in one.kernel} == {"loop0", "loop28", "vda"} for one in every)
-    assert {flow.op for one in every for flow in one.kernel} == ops
+    frames = list(found.frames())
+    assert len(frames) == windows
+    assert all({flow.device for flow in frame.kernel} == {"loop0", "loop28", "vda"} for frame in frames)
+    assert {flow.op for frame in frames for flow in frame.kernel} == ops
     assert (found.exit_code, found.left) == (EXIT_DONE, [])
 
 
 def test_the_tables_of_a_report_with_h_are_one_report():
-    (one,) = frames((GOLDEN / "iostat_h.txt").read_text())
-    assert (one.kernel[Flow("loop28", "write")].count, one.kernel[Flow("loop28", "write")].time_us) == (165, 150_150)
-    assert one.kernel[Flow("loop28", "write")].bytes == pytest.approx(10.3 * 1024 * 1024, abs=1)
-    assert one.depths["loop28"].source == MEANS
-    assert "bytes are rounded" in one.health.notice
+    (frame,) = frames((GOLDEN / "iostat_h.txt").read_text())
+    assert (frame.kernel[Flow("loop28", "write")].count, frame.kernel[Flow("loop28", "write")].time_us) == (
+        165,
+        150_150,
+    )
+    assert frame.kernel[Flow("loop28", "write")].bytes == pytest.approx(10.3 * 1024 * 1024, abs=1)
+    assert frame.depths["loop28"].source == MEANS
+    assert "bytes are rounded" in frame.health.notice
 
 
 def test_a_row_that_one_table_of_a_report_lacks_leaves_out_its_disk():
@@ -127,17 +130,17 @@ def test_a_row_that_one_table_of_a_report_lacks_leaves_out_its_disk():
     at = max(n for n, line in enumerate(lines) if line.rstrip().endswith("loop28"))
     found = read("".join(lines[:at] + lines[at + 1 :]))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert {flow.device for one in found.frames() for flow in one.kernel} == {"loop0", "vda"}
+    assert {flow.device for frame in found.frames() for flow in frame.kernel} == {"loop0", "vda"}
 
 
 def test_sar_counts_transfers_of_its_intervals_and_its_date_is_that_of_its_header():
     text = (GOLDEN / "sar_d.txt").read_text()
-    every = frames(text)
-    assert [one.wall for one in every] == [1_795_727_439, 1_795_727_440, 1_795_727_441]
-    assert every[0].dt_us == 1_000_000
+    all_frames = frames(text)
+    assert [frame.wall for frame in all_frames] == [1_795_727_439, 1_795_727_440, 1_795_727_441]
+    assert all_frames[0].dt_us == 1_000_000
     rates = [float(line.split()[2]) for line in text.splitlines() if " loop0 " in line and line[0].isdigit()]
-    assert [one.kernel[Flow("loop0", "other")].count for one in every] == [round(rate) for rate in rates]
-    assert every[0].kernel[Flow("loop0", "other")].time_us is not None
+    assert [frame.kernel[Flow("loop0", "other")].count for frame in all_frames] == [round(rate) for rate in rates]
+    assert all_frames[0].kernel[Flow("loop0", "other")].time_us is not None
 
 
 def test_rows_of_sar_without_a_head_of_their_own_are_reports():
@@ -165,7 +168,7 @@ def test_the_averages_of_sar_are_no_report_in_any_language(name, word):
     text = (GOLDEN / name).read_text()
     assert "Average:" in text
     found = read(text.replace("Average:", word))
-    assert [one.kernel for one in found.frames()] == [one.kernel for one in frames(text)]
+    assert [frame.kernel for frame in found.frames()] == [frame.kernel for frame in frames(text)]
     assert found.exit_code == EXIT_DONE
     assert not found.left
 
@@ -177,43 +180,48 @@ def test_a_row_of_sar_without_its_time_is_named_beside_averages_in_german():
     lines[at] = lines[at][8:]
     found = read("".join(lines))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert any("a line of sar can't be read" in one.text for one in found.found if isinstance(one, Remark))
+    assert any("a line of sar can't be read" in remark.text for remark in found.found if isinstance(remark, Remark))
 
 
 def test_an_op_is_given_to_rows_that_name_none():
     asked = ImportOptions(op="flush")
-    assert {flow.op for one in frames((GOLDEN / "iostat_s.txt").read_text(), asked) for flow in one.kernel} == {"flush"}
-    (one,) = frames(LINUX.format("rkB/s", "wkB/s") + ROW.format(name="sda"), asked)
-    assert {flow.op: done.count for flow, done in one.kernel.items() if done.count} == {"read": 100, "write": 50}
+    assert {flow.op for frame in frames((GOLDEN / "iostat_s.txt").read_text(), asked) for flow in frame.kernel} == {
+        "flush"
+    }
+    (given_frame,) = frames(LINUX.format("rkB/s", "wkB/s") + ROW.format(name="sda"), asked)
+    assert {flow.op: done.count for flow, done in given_frame.kernel.items() if done.count} == {
+        "read": 100,
+        "write": 50,
+    }
 
 
 def test_disks_whose_long_names_begin_alike_stay_apart():
     names = ["n" * 70 + end for end in "ab"]
     found = read(LINUX.format("rkB/s", "wkB/s") + "".join(ROW.format(name=name) for name in names))
-    (one,) = found.frames()
-    assert [done.count for flow, done in one.kernel.items() if flow.op == "read"] == [100, 100]
+    (frame,) = found.frames()
+    assert [done.count for flow, done in frame.kernel.items() if flow.op == "read"] == [100, 100]
     assert found.exit_code == EXIT_DONE
 
 
 def test_a_start_after_the_times_of_day_keeps_them_apart():
     table = "@us[sda]:\n[1]   5 |@@|\n"
-    every = frames(
+    all_frames = frames(
         f"10:00:00\n{table}\n10:00:05\n{table}\n10:00:10\n{table}", ImportOptions(start=1e9 - 1e9 % 86400 + 80_000)
     )
-    assert [one.wall - every[0].wall for one in every] == [0, 5, 10]
+    assert [frame.wall - all_frames[0].wall for frame in all_frames] == [0, 5, 10]
 
 
 def test_stacks_that_share_their_innermost_frames_are_one_window():
     stack = "@us[\n    a+1\n    b+2\n    c+3\n    {}+4\n]:\n[1]   5 |@@|\n\n"
-    (one,) = frames(stack.format("d") + stack.format("e"))
-    assert sorted(histogram.count for histogram in one.histograms.values()) == [5, 5]
+    (frame,) = frames(stack.format("d") + stack.format("e"))
+    assert sorted(histogram.count for histogram in frame.histograms.values()) == [5, 5]
 
 
 def test_a_job_of_fio_with_bins_and_one_without_are_counted_together():
     bins = {"total_ios": 2, "io_bytes": 8192, "lat_ns": {"bins": {"1000": 2}, "N": 2}}
     jobs = [{"jobname": "j", "read": side} for side in (bins, {"total_ios": 3, "io_bytes": 12288})]
     found = read(json.dumps({"fio version": "fio-3.33", "jobs": jobs}))
-    (one,) = found.frames()
-    assert not one.kernel
-    assert (one.seen[Flow("j", "read")].count, one.seen[Flow("j", "read")].bytes) == (5, 20_480)
-    assert "3 I/Os without bins" in one.health.notice
+    (frame,) = found.frames()
+    assert not frame.kernel
+    assert (frame.seen[Flow("j", "read")].count, frame.seen[Flow("j", "read")].bytes) == (5, 20_480)
+    assert "3 I/Os without bins" in frame.health.notice

@@ -55,8 +55,8 @@ CAT(vmcore.0/10X)> sdump  0xffffffff853ed000 sd_lun | egrep 'throttle|queue'
 
 def test_an_incident_of_an_hba_has_all_of_its_tables():
     found = read(HBA)
-    every = list(found.frames())
-    log, slow, swtch, resume, queue, prio = every
+    all_frames = list(found.frames())
+    log, slow, swtch, resume, queue, prio = all_frames
     assert log.outliers[0].total_us == 836_000
     assert len(slow.outliers) == 8
     assert [only(one.histograms) for one in (swtch, resume)] == [Series("emlxs", "other", "resume")] * 2
@@ -73,11 +73,11 @@ def test_waits_of_threads_are_taken_with_the_completions_that_waited(tmp_path):
     out = tmp_path / "out.latmon.jsonl.gz"
     import_command(tmp_path / "text", out, ImportOptions())
     summary = summarised(open_recording(out))
-    (one,) = summary["findings"]
-    assert (one["id"], one["device"]) == ("completion-wakeup", "emlxs")
-    assert "threads took up to 2.1 s to resume" in one["summary"]
-    assert one["evidence"]["priority"]["value"] == 97
-    assert one["evidence"]["resume_max"]["samples"] == 15_230 + 2342
+    (finding,) = summary["findings"]
+    assert (finding["id"], finding["device"]) == ("completion-wakeup", "emlxs")
+    assert "threads took up to 2.1 s to resume" in finding["summary"]
+    assert finding["evidence"]["priority"]["value"] == 97
+    assert finding["evidence"]["resume_max"]["samples"] == 15_230 + 2342
     assert "completion-wakeup" not in str(summary["findings_by"])
 
 
@@ -97,9 +97,9 @@ def test_waits_of_threads_are_no_devices_where_two_could_be_theirs():
     assert found.built.reports["emlxs"][0].name in ("source", "thread_priority")
     other = replace(next(o for w in found.built.windows for o in w.outliers if o.device == "emlxs"), device="qlc")
     found.built.windows[0].outliers.append(other)
-    before = [set(one.tables) for one in found.built.windows]
+    before = [set(window.tables) for window in found.built.windows]
     _join_waits(found.built)
-    assert [set(one.tables) for one in found.built.windows] == before
+    assert [set(window.tables) for window in found.built.windows] == before
 
 
 def test_a_bubble_in_a_table_of_minutes_is_a_finding_without_blocks(tmp_path):
@@ -107,10 +107,10 @@ def test_a_bubble_in_a_table_of_minutes_is_a_finding_without_blocks(tmp_path):
     source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
     source.write_text(f"the times are milliseconds:\n6597960853440\n{table(zip(POWERS, SLOW, strict=True))}")
     import_command(source, out, ImportOptions())
-    (one,) = summarised(open_recording(out))["findings"]
-    assert (one["id"], one["severity"]) == ("bimodal-tail", "warning")
-    assert "302 of 378k I/Os take" in one["summary"]
-    assert "in one table" in one["evidence"]["blocks"]["text"]
+    (finding,) = summarised(open_recording(out))["findings"]
+    assert (finding["id"], finding["severity"]) == ("bimodal-tail", "warning")
+    assert "302 of 378k I/Os take" in finding["summary"]
+    assert "in one table" in finding["evidence"]["blocks"]["text"]
 
 
 def test_what_was_taken_is_named_with_its_lines(tmp_path, capsys):
@@ -127,7 +127,7 @@ def test_what_was_taken_is_named_with_its_lines(tmp_path, capsys):
 
 def test_settings_of_a_driver_are_those_of_its_device():
     found = read(SETTINGS)
-    limits = {one.name: one.limits for frame in found.frames() for one in frame.devices}
+    limits = {device.name: device.limits for frame in found.frames() for device in frame.devices}
     assert limits == {
         "device1": (
             Limit("un_throttle", 3, "struct sd_lun, vmcore.0/11X"),
@@ -141,7 +141,7 @@ def test_settings_of_a_driver_are_those_of_its_device():
         "device3": (Limit("un_f_disksort_disabled", 0, "struct sd_lun"),),
         "device4": (Limit("un_f_disksort_disabled", 1, "struct sd_lun"),),
     }
-    assert [one.where.first for one in found.found if isinstance(one, Limits)] == [4, 11, 14, 15]
+    assert [limits.where.first for limits in found.found if isinstance(limits, Limits)] == [4, 11, 14, 15]
 
 
 def test_settings_of_an_adapter_are_not_those_of_the_disk_before_them():
@@ -150,7 +150,7 @@ def test_settings_of_an_adapter_are_not_those_of_the_disk_before_them():
     found = read(
         SETTINGS.replace(PROSE, f"{PROSE}{ours}", 1).replace("CAT(vmcore.0/10X)>", f"{theirs}CAT(vmcore.0/10X)>")
     )
-    limits = {one.name: (one.kind, one.limits) for frame in found.frames() for one in frame.devices}
+    limits = {device.name: (device.kind, device.limits) for frame in found.frames() for device in frame.devices}
     assert limits["mpt1"] == ("other", (Limit("m_notag", 0xFFFF, "struct mpt"),))
     assert limits["mpt2"] == ("other", (Limit("m_notag", 0xFFC0, "struct mpt"),))
     kind, of_disk = limits["device1"]
@@ -162,9 +162,9 @@ def test_settings_alone_are_judged(tmp_path):
     (tmp_path / "text").write_text(SETTINGS)
     out = tmp_path / "out.latmon.jsonl.gz"
     assert import_command(tmp_path / "text", out, ImportOptions()) == EXIT_DONE
-    (one,) = summarised(open_recording(out))["findings"]
-    assert (one["id"], one["device"]) == ("queue-depth-misconfigured", "device1")
-    assert [*one["evidence"]] == ["un_throttle", "un_f_opt_queueing"]
+    (finding,) = summarised(open_recording(out))["findings"]
+    assert (finding["id"], finding["device"]) == ("queue-depth-misconfigured", "device1")
+    assert [*finding["evidence"]] == ["un_throttle", "un_f_opt_queueing"]
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ ALL = ("bcc_biolatency.txt", "iostat_x.txt", "events_disks.txt", "fio.json", "zp
 def totals(found):
     """Return I/Os by device, op and stage of all windows."""
     sums = {}
-    for one in found.frames():
-        for key, histogram in one.histograms.items():
+    for frame in found.frames():
+        for key, histogram in frame.histograms.items():
             sums[key] = sums.get(key, 0) + histogram.count
-        for key, done in one.kernel.items():
+        for key, done in frame.kernel.items():
             sums[key] = sums.get(key, 0) + done.count
     return {key: n for key, n in sums.items() if n}
 
@@ -233,7 +233,7 @@ def test_a_message_is_at_its_time():
     text = golden("iostat_x.txt") + "\n2016-04-07T12:13:04Z x Device naa.6 performance has deteriorated. "
     text += "I/O latency increased from average value of 18 microseconds to 190 microseconds.\n"
     found = read(text)
-    assert isinstance(next(one for one in found.found if isinstance(one, Message)), Message)
+    assert isinstance(next(message for message in found.found if isinstance(message, Message)), Message)
     assert found.built.windows[-1].wall == 1_460_031_184
     assert frames(text)[0].kernel[Flow("loop0", "read")].count
 
@@ -253,16 +253,16 @@ def timed(name, times):
 
 def test_tables_of_one_incident_are_on_one_time_axis():
     found = read(timed("iostat", [1, 2, 3, 4]) + PROSE + timed("bcc", [2, 3, 4]))
-    every = list(found.frames())
-    assert [one.wall - 1_709_287_200 for one in every] == [2, 3, 4]  # the first report is since the boot
-    assert [one.kernel[Flow("sda", "read")].count for one in every] == [12, 13, 14]
-    assert [only(one.histograms.values()).count for one in every] == [102, 103, 104]
-    assert [one.dt_us for one in every] == [1_000_000] * 3
+    all_frames = list(found.frames())
+    assert [frame.wall - 1_709_287_200 for frame in all_frames] == [2, 3, 4]  # the first report is since the boot
+    assert [frame.kernel[Flow("sda", "read")].count for frame in all_frames] == [12, 13, 14]
+    assert [only(frame.histograms.values()).count for frame in all_frames] == [102, 103, 104]
+    assert [frame.dt_us for frame in all_frames] == [1_000_000] * 3
 
 
 def test_two_runs_of_one_time_stay_apart():
-    every = frames(timed("bcc", [2, 3]) + "2024-03-01T10:00:03Z\n" + timed("bcc", [2, 3]))
-    assert [only(one.histograms.values()).count for one in every] == [102, 103, 102, 103]
+    all_frames = frames(timed("bcc", [2, 3]) + "2024-03-01T10:00:03Z\n" + timed("bcc", [2, 3]))
+    assert [only(frame.histograms.values()).count for frame in all_frames] == [102, 103, 102, 103]
 
 
 def test_windows_that_would_overlap_are_not_joined_either():
@@ -273,7 +273,9 @@ def test_windows_that_would_overlap_are_not_joined_either():
     at = next(n for n, line in enumerate(lines) if line.startswith("21:10:41"))
     lines[at] = lines[at].replace("21:10:41", "21:10:01")
     found = read("\n".join(lines) + "\n")
-    rows = sum(one.count for of in found.found if isinstance(of, Counts) for one in of.kernel.values())
+    rows = sum(
+        completed.count for counts in found.found if isinstance(counts, Counts) for completed in counts.kernel.values()
+    )
     assert sum(one.count for frame in found.frames() for one in frame.kernel.values()) == rows
 
 
@@ -294,7 +296,7 @@ def test_pairs_just_below_a_tick_are_a_finding_where_the_tick_is_known(tmp_path,
     source.write_text(pairs(600, 3966))
     asked = ImportOptions(events=("ib_cq_completion_softirq", "nvme_rdma_send_done"), hz=hz)
     assert import_command(source, out, asked) == EXIT_DONE
-    assert [one["id"] for one in summarised(open_recording(out))["findings"]] == ids
+    assert [finding["id"] for finding in summarised(open_recording(out))["findings"]] == ids
 
 
 def test_pairs_that_are_a_wait_for_a_softirq_are_judged_as_one(tmp_path):
@@ -303,9 +305,9 @@ def test_pairs_that_are_a_wait_for_a_softirq_are_judged_as_one(tmp_path):
     asked = ImportOptions(events=("ib_cq_completion_softirq", "nvme_rdma_send_done"), hz=250, stage="softirq")
     import_command(source, out, asked)
     summary = summarised(open_recording(out))
-    (one,) = summary["findings"]
-    assert one["id"] == "tick-quantum"
-    assert "100% of I/Os wait just below one tick of 1/250 s (3.97 ms) for the softirq; which one" in one["summary"]
+    (finding,) = summary["findings"]
+    assert finding["id"] == "tick-quantum"
+    assert "100% of I/Os wait just below one tick of 1/250 s (3.97 ms) for the softirq; which one" in finding["summary"]
     assert "tick-quantum" not in str(summary["findings_by"])
 
 
@@ -358,26 +360,28 @@ CARRIED = (
 
 
 def sums_of(raw: bytes) -> tuple[int, int, int]:
-    every = list(read_text(raw, "text", ImportOptions(unit="us")).frames())
-    timed = sum(h.count for one in every for h in one.histograms.values())
-    return timed, sum(done.count for one in every for done in one.kernel.values()), len(every)
+    all_frames = list(read_text(raw, "text", ImportOptions(unit="us")).frames())
+    timed = sum(h.count for frame in all_frames for h in frame.histograms.values())
+    return timed, sum(done.count for frame in all_frames for done in frame.kernel.values()), len(all_frames)
 
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_what_a_mail_or_a_ticket_adds_changes_no_number(name):
     text = (GOLDEN / name).read_text()
-    whole = sums_of(text.encode())
-    assert whole[0] + whole[1] > 0
+    sums = sums_of(text.encode())
+    assert sums[0] + sums[1] > 0
     for how, change in DECORATED.items():
-        assert sums_of(change(text).encode()) == whole, how
+        assert sums_of(change(text).encode()) == sums, how
     for how, encode in ENCODED.items():
-        assert sums_of(encode(text)) == whole, how
+        assert sums_of(encode(text)) == sums, how
 
 
 def test_a_bucket_that_begins_like_a_quote_or_a_colour_stays_one():
     rows = "value  ------------- Distribution ------------- count\n< 1 | 0\n1 |@@ 5\n2 |@@ 4\n>= 3 |@ 2\n"
-    (one,) = (thing for thing in read(rows, ImportOptions(unit="ms")).found if isinstance(thing, ImportedTable))
-    assert one.count == 11
+    (imported_table,) = (
+        thing for thing in read(rows, ImportOptions(unit="ms")).found if isinstance(thing, ImportedTable)
+    )
+    assert imported_table.count == 11
     bpftrace = "@us: \n[512, 1K)  5 |@|\n[1K, 2K)  7 |@|\n"
     assert only(only(frames(bpftrace)).histograms.values()).count == 12
 
@@ -438,17 +442,17 @@ def test_reports_below_a_time_of_oswatcher_follow_it(first_line):
     """
     text = (GOLDEN / "iostat_x.txt").read_text().split("\n", first_line)[-1]
     times = ("zzz ***Fri Nov 27 12:00:00 UTC 2026\n", "\nzzz ***Fri Nov 27 12:00:30 UTC 2026\n")
-    every = frames("".join(time + text for time in times))
-    assert [round(one.wall - 1795780800) for one in every] == [1, 2, 3, 31, 32, 33]
+    all_frames = frames("".join(time + text for time in times))
+    assert [round(frame.wall - 1795780800) for frame in all_frames] == [1, 2, 3, 31, 32, 33]
 
 
 def test_two_incidents_in_one_file_are_named_and_not_added_up(tmp_path, capsys):
     text = "2024-03-01 10:00:00\n" + (GOLDEN / "iostat_y.txt").read_text()
     (tmp_path / "text").write_text(f"{text}{PROSE}{text.replace('2024-03-01', '2024-11-02')}")
     import_command(tmp_path / "text", tmp_path / "out", ImportOptions())
-    every = [one for one in open_recording(tmp_path / "out") if isinstance(one, Frame)]
-    assert len(every) == 2 * len(frames(text))
-    assert all(one.dt_us < 2_000_000 for one in every)
+    all_frames = [frame for frame in open_recording(tmp_path / "out") if isinstance(frame, Frame)]
+    assert len(all_frames) == 2 * len(frames(text))
+    assert all(frame.dt_us < 2_000_000 for frame in all_frames)
     shown = capsys.readouterr().err
     assert "2 incidents, because there is nothing between 2024-03-01T10:00Z and 2024-11-02T09:59Z" in shown
 

@@ -60,7 +60,7 @@ def test_a_value_that_is_no_number_is_left_out_alone(bad, counter, count, time_u
         cells[names.index('"\\\\esx\\Physical Disk SCSI Device(naa.600a)\\Queued Commands"')] = '"1.00"'
     found = read("\n".join((head, first, ",".join(cells), "")))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert only([one.text for one in found.found if isinstance(one, Remark) and one.count]) == (
+    assert only([remark.text for remark in found.found if isinstance(remark, Remark) and remark.count]) == (
         f"1 value left out, no number of 0 or more: naa.600a {counter} '{bad}'"
     )
     frame = list(found.frames())[1]
@@ -74,13 +74,13 @@ def test_a_time_that_falls_begins_a_run_and_a_second_sample_of_a_time_is_left_ou
     head, first, second = ESXTOP.splitlines()
     earlier = [one.replace("10:00:", "09:00:") for one in (first, second)]
     found = read("\n".join((head, first, second, *earlier, "")))
-    every = list(found.frames())
-    assert [one.dt_us for one in every] == [1_000_000, 5_000_000] * 2
-    assert [one.text for one in every[0].marks] == ["line 4: another run of esxtop begins, its time falls"]
-    assert "line 4: the first sample of the run is 1 s long (--interval)" in every[0].health.notice
+    all_frames = list(found.frames())
+    assert [frame.dt_us for frame in all_frames] == [1_000_000, 5_000_000] * 2
+    assert [mark.text for mark in all_frames[0].marks] == ["line 4: another run of esxtop begins, its time falls"]
+    assert "line 4: the first sample of the run is 1 s long (--interval)" in all_frames[0].health.notice
     assert found.exit_code == EXIT_DONE
     twice = read(f"{head}\n{first}\n{second}\n{second}\n")
-    assert [one.kernel for one in twice.frames()] == [one.kernel for one in frames(ESXTOP)]
+    assert [frame.kernel for frame in twice.frames()] == [frame.kernel for frame in frames(ESXTOP)]
     assert twice.exit_code == EXIT_INCOMPLETE
 
 
@@ -103,13 +103,15 @@ def test_warnings_of_the_vmkernel_are_marks_and_no_ios():
 
 def test_a_warning_without_a_time_is_named():
     found = read(WARNING.replace("2016-04-07T12:13:04.123Z", "2016-04-0x"))
-    assert any("without a time" in one.text for one in found.found if isinstance(one, Remark))
+    assert any("without a time" in remark.text for remark in found.found if isinstance(remark, Remark))
 
 
 def test_device_and_op_overwrite_nothing():
     with pytest.raises(UsageError, match="3 devices"):
         read(ESXTOP, ImportOptions(device="X"))
-    assert [one.kernel for one in frames(ESXTOP, ImportOptions(op="read"))] == [one.kernel for one in frames(ESXTOP)]
+    assert [frame.kernel for frame in frames(ESXTOP, ImportOptions(op="read"))] == [
+        frame.kernel for frame in frames(ESXTOP)
+    ]
 
 
 def test_devices_whose_long_names_begin_alike_stay_apart():
@@ -146,9 +148,9 @@ def test_a_large_file_is_read_without_the_columns_of_other_things(tmp_path, caps
     (tmp_path / "esxtop.csv").write_text(text)
     assert (tmp_path / "esxtop.csv").stat().st_size > 24 << 20
     code = import_command(tmp_path / "esxtop.csv", tmp_path / "out", ImportOptions())
-    every = [one for one in open_recording(tmp_path / "out") if isinstance(one, Frame)]
+    all_frames = [frame for frame in open_recording(tmp_path / "out") if isinstance(frame, Frame)]
     small = frames("\n".join([head, *rows]))
-    assert [one.kernel for one in every[: len(small)]] == [one.kernel for one in small]
+    assert [frame.kernel for frame in all_frames[: len(small)]] == [one.kernel for one in small]
     assert code == EXIT_INCOMPLETE
     shown = capsys.readouterr().err
     assert "line 5: a sample of esxtop can't be read" in shown
@@ -165,5 +167,5 @@ def test_a_host_has_a_thousand_disks_with_many_counters(tmp_path):
     rows = (head, ["12/11/2025 20:20:17", *["2.00"] * (len(head) - 1)])
     (tmp_path / "esxtop.csv").write_text("".join(",".join(f'"{one}"' for one in row) + "\n" for row in rows))
     assert import_command(tmp_path / "esxtop.csv", tmp_path / "out", ImportOptions()) == EXIT_DONE
-    (frame,) = (one for one in open_recording(tmp_path / "out") if isinstance(one, Frame))
+    (frame,) = (frame for frame in open_recording(tmp_path / "out") if isinstance(frame, Frame))
     assert [done.count for done in frame.kernel.values()] == [2] * 2048

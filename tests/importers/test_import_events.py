@@ -19,13 +19,13 @@ ALL = ImportOptions(threshold_us=0)
 
 
 def remarks(text):
-    return [one.text for one in read(text).found if isinstance(one, Remark)]
+    return [remark.text for remark in read(text).found if isinstance(remark, Remark)]
 
 
 @pytest.mark.parametrize(("text", "rows"), [(DISKS, 10), (FILES, 11)])
 def test_each_row_is_an_io(text, rows):
     found = read(text)
-    whole = [h for one in found.frames() for key, h in one.histograms.items() if key.stage in ("total", "resume")]
+    whole = [h for frame in found.frames() for key, h in frame.histograms.items() if key.stage in ("total", "resume")]
     assert sum(h.count for h in whole) == rows
     assert found.exit_code == EXIT_DONE
 
@@ -38,34 +38,34 @@ def test_the_wait_in_the_queue_and_the_latency_of_the_disk_stay_apart():
 
 
 def test_without_a_queue_there_is_no_stage():
-    one = frames(DISKS, ALL)[-1].outliers[0]
-    assert (dict(one.stages_us), one.unaccounted_us, one.total_us) == ({}, 620, 620)
-    assert (one.device, one.op) == ("202:1", "write")
+    outlier = frames(DISKS, ALL)[-1].outliers[0]
+    assert (dict(outlier.stages_us), outlier.unaccounted_us, outlier.total_us) == ({}, 620, 620)
+    assert (outlier.device, outlier.op) == ("202:1", "write")
 
 
 def test_rows_in_another_order_stay_in_their_second_and_a_new_head_is_another_run():
-    every = frames(DISKS)
-    assert [one.wall for one in every] == [1, 2, 3, 1, 5_982_801]
-    assert [len(one.marks) for one in every] == [0, 0, 0, 1, 1]
-    assert [sum(done.count for done in one.seen.values()) for one in every] == [3, 2, 1, 2, 2]
+    all_frames = frames(DISKS)
+    assert [frame.wall for frame in all_frames] == [1, 2, 3, 1, 5_982_801]
+    assert [len(frame.marks) for frame in all_frames] == [0, 0, 0, 1, 1]
+    assert [sum(done.count for done in frame.seen.values()) for frame in all_frames] == [3, 2, 1, 2, 2]
 
 
 def test_a_time_that_falls_is_another_run():
     row = "{}    fio            5120    sda     R    4112       4096    0.350\n"
     head = "TIME(s)     COMM           PID     DISK    T    SECTOR     BYTES     LAT(ms)\n"
-    every = frames(head + row.format("7.500000") + row.format("0.250000"))
-    assert [len(one.marks) for one in every] == [0, 1]
+    all_frames = frames(head + row.format("7.500000") + row.format("0.250000"))
+    assert [len(frame.marks) for frame in all_frames] == [0, 1]
 
 
 def test_a_table_of_slow_operations_lists_all_of_them_and_says_so():
-    assert [len(one.outliers) for one in frames(FILES)] == [2, 1, 1, 2, 1, 1, 1, 0, 0]
+    assert [len(frame.outliers) for frame in frames(FILES)] == [2, 1, 1, 2, 1, 1, 1, 0, 0]
     assert "the table below has only what took longer than 1 ms" in remarks(FILES)
-    one = frames(FILES)[0].outliers[0]
-    assert (one.device, one.op, one.total_us, one.path) == ("ext4", "flush", 836_200, "file pg wal")
+    outlier = frames(FILES)[0].outliers[0]
+    assert (outlier.device, outlier.op, outlier.total_us, outlier.path) == ("ext4", "flush", 836_200, "file pg wal")
 
 
 def test_what_a_tool_traces_names_the_device():
-    devices = [sorted({key.device for key in one.histograms}) for one in frames(FILES)]
+    devices = [sorted({key.device for key in frame.histograms}) for frame in frames(FILES)]
     assert devices == [
         ["ext4"],
         ["ext4"],
@@ -118,7 +118,7 @@ def test_a_slow_log_write_of_oracle():
 def test_events_that_were_lost():
     found = read(DISKS + "Possibly lost 12 samples\n")
     assert found.exit_code == EXIT_INCOMPLETE
-    assert sum(one.health.lost_events for one in found.frames()) == 12
+    assert sum(frame.health.lost_events for frame in found.frames()) == 12
 
 
 def test_rows_that_were_timed_until_the_submission_are_left_out():
@@ -126,15 +126,15 @@ def test_rows_that_were_timed_until_the_submission_are_left_out():
     found = read(golden("events_async.txt"))
     rows = [line.split() for line in golden("events_async.txt").splitlines()[2:]]
     taken = [row for row in rows if row[4] != "-529"]
-    every = list(found.frames())
-    assert sum(done.count for one in every for done in one.seen.values()) == len(taken)
-    assert f"{len(rows) - len(taken)} rows are of asynchronous I/Os" in every[0].health.notice
+    all_frames = list(found.frames())
+    assert sum(done.count for frame in all_frames for done in frame.seen.values()) == len(taken)
+    assert f"{len(rows) - len(taken)} rows are of asynchronous I/Os" in all_frames[0].health.notice
     assert found.exit_code == EXIT_DONE
 
 
 def test_an_error_of_an_operation_is_no_size():
     text = golden("events_async.txt").replace("F LL_MAX", "F -5    ")
-    assert all(done.bytes >= 0 for one in frames(text) for done in one.seen.values())
+    assert all(done.bytes >= 0 for frame in frames(text) for done in frame.seen.values())
 
 
 def test_prose_with_numbers_below_rows_is_no_damaged_row():
@@ -156,11 +156,11 @@ def test_functions_slower_than_a_threshold():
 def test_tables_that_count_from_the_begin_are_their_differences():
     """funclatency of libbpf-tools 0.26 doesn't clear what it printed: 62, 124, 186, 248, 309."""
     text = golden("bcc_funclatency_sums.txt")
-    every = frames(text)
-    assert [only(one.histograms.values()).count for one in every] == [62, 62, 62, 62, 61]
-    assert "5 tables count all values since the begin" in every[0].health.notice
+    all_frames = frames(text)
+    assert [only(frame.histograms.values()).count for frame in all_frames] == [62, 62, 62, 62, 61]
+    assert "5 tables count all values since the begin" in all_frames[0].health.notice
     cleared = text.replace("0 -> 1          : 298", "0 -> 1          : 3")
-    assert sum(only(one.histograms.values()).count for one in frames(cleared)) == 62 + 124 + 186 + 248 + 14
+    assert sum(only(frame.histograms.values()).count for frame in frames(cleared)) == 62 + 124 + 186 + 248 + 14
 
 
 @pytest.mark.parametrize("tool", ["Tracing TCP RTT... Hit Ctrl-C to end.", "# ./tcpcong -d"])
@@ -179,10 +179,12 @@ def test_times_of_tcp_are_no_latencies_of_ios(tool):
 )
 def test_totals_of_real_output_are_the_sum_of_its_rows(name, pattern):
     rows = sum(int(n) for n in re.findall(pattern, golden(name)))
-    assert sum(h.count for one in frames(golden(name)) for h in one.histograms.values()) == rows > 0
+    assert sum(h.count for frame in frames(golden(name)) for h in frame.histograms.values()) == rows > 0
 
 
 def test_rows_of_iosnoop():
     lines = golden("events_iosnoop.txt").splitlines()
     number = sum(line[:1].isdigit() for line in lines)
-    assert sum(done.count for one in frames(golden("events_iosnoop.txt")) for done in one.seen.values()) == number > 30
+    assert (
+        sum(done.count for frame in frames(golden("events_iosnoop.txt")) for done in frame.seen.values()) == number > 30
+    )

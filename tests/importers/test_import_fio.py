@@ -65,38 +65,38 @@ def imported(every):
 @pytest.mark.parametrize("name", INTERVALS)
 def test_the_windows_of_a_run_are_the_differences_of_its_documents(name):
     found = read(text_of(name))
-    every = list(found.frames())
+    all_frames = list(found.frames())
     each = documents(name)
     kib = 1024 if name in OLD else 1
-    assert len(every) == len(each) == INTERVALS[name]
-    assert imported(every) == reported(each[-1], kib)
-    for number, frame in enumerate(every, 1):
-        assert imported(every[:number]) == reported(each[number - 1], kib)
+    assert len(all_frames) == len(each) == INTERVALS[name]
+    assert imported(all_frames) == reported(each[-1], kib)
+    for number, frame in enumerate(all_frames, 1):
+        assert imported(all_frames[:number]) == reported(each[number - 1], kib)
         assert frame.wall == each[number - 1]["timestamp_ms"] / 1000
     passed = [(later["timestamp_ms"] - before["timestamp_ms"]) * 1000 for before, later in pairwise(each)]
-    assert [frame.dt_us for frame in every[1:]] == passed
+    assert [frame.dt_us for frame in all_frames[1:]] == passed
     assert found.exit_code == EXIT_DONE
-    assert not any(frame.marks for frame in every)
+    assert not any(frame.marks for frame in all_frames)
 
 
 @pytest.mark.parametrize("name", INTERVALS)
 def test_a_run_can_be_recorded_and_read(name, tmp_path):
     out = tmp_path / "out.latmon.jsonl.gz"
     assert import_command(FIO / f"{name}.json", out, ImportOptions()) == EXIT_DONE
-    every = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
-    assert imported(every) == imported(frames(text_of(name)))
+    all_frames = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
+    assert imported(all_frames) == imported(frames(text_of(name)))
 
 
 @pytest.mark.parametrize("name", ["interval_bins", "interval_group", "interval_stone", "fio2_16_interval"])
 def test_the_bins_and_times_of_the_windows_add_up_to_those_of_the_run(name):
-    every, last = frames(text_of(name)), documents(name)[-1]
+    all_frames, last = frames(text_of(name)), documents(name)[-1]
     for job in last["jobs"]:
         for direction in ("read", "write"):
             side = job.get(direction, {})
             if not side.get("total_ios"):
                 continue
             key, us = ("clat_ns", 1e-3) if "clat_ns" in side else ("clat", 1)
-            parts = [frame.histograms.get(Series(job["jobname"], OPS[direction], "total")) for frame in every]
+            parts = [frame.histograms.get(Series(job["jobname"], OPS[direction], "total")) for frame in all_frames]
             parts = [part for part in parts if part is not None]
             bins = {name: n for name, n in side[key]["bins"].items() if not name.startswith("FIO")}
             assert sum(part.count for part in parts) == sum(bins.values()) == side["total_ios"]
@@ -131,29 +131,29 @@ def test_an_interval_without_an_io_is_a_window_with_0_ios(name, at, tmp_path):
     path, out = tmp_path / "fio.json", tmp_path / "out.latmon.jsonl.gz"
     path.write_text("".join(f"{json.dumps(document)}\n" for document in (*each[:place], stuck, *each[place:])))
     assert import_command(path, out, ImportOptions()) == EXIT_DONE
-    every = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
-    assert len(every) == len(each) + 1
-    assert {done.count for done in (*every[place].seen.values(), *every[place].kernel.values())} == {0}
-    assert not any(histogram.count for histogram in every[place].histograms.values())
-    assert imported(every) == reported(each[-1], 1024 if name in OLD else 1)
-    assert all(frame.dt_us == 1_000_000 for frame in every[place : place + 1] if at)
-    assert not any(frame.marks for frame in every)
-    shown = [device for device, _ in imported(every)]
+    all_frames = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
+    assert len(all_frames) == len(each) + 1
+    assert {done.count for done in (*all_frames[place].seen.values(), *all_frames[place].kernel.values())} == {0}
+    assert not any(histogram.count for histogram in all_frames[place].histograms.values())
+    assert imported(all_frames) == reported(each[-1], 1024 if name in OLD else 1)
+    assert all(frame.dt_us == 1_000_000 for frame in all_frames[place : place + 1] if at)
+    assert not any(frame.marks for frame in all_frames)
+    shown = [device for device, _ in imported(all_frames)]
     assert shown == [*summarised(open_recording(out))["devices"]] * len(shown)
 
 
 def test_ios_of_the_ramp_time_are_in_no_window():
     """fio counts them until the ramp is over, and begins again at 0: its last document has the others."""
     found = read(text_of("interval_ramp"))
-    every = list(found.frames())
-    assert imported(every) == reported(documents("interval_ramp")[-1]) == {Flow("a", "read"): (600, 2_457_600)}
-    assert [only(frame.kernel.values()).count for frame in every] == [201, 200, 199, 0]
-    assert "2 documents of the ramp time" in every[0].health.notice
+    all_frames = list(found.frames())
+    assert imported(all_frames) == reported(documents("interval_ramp")[-1]) == {Flow("a", "read"): (600, 2_457_600)}
+    assert [only(frame.kernel.values()).count for frame in all_frames] == [201, 200, 199, 0]
+    assert "2 documents of the ramp time" in all_frames[0].health.notice
     assert found.exit_code == EXIT_DONE
 
 
 def test_what_has_no_bins_is_said_once_for_a_run():
-    remarks = [one.text for one in read(text_of("interval_means")).found if isinstance(one, Remark)]
+    remarks = [remark.text for remark in read(text_of("interval_means")).found if isinstance(remark, Remark)]
     assert remarks == ["a read: 1,499 I/Os without bins; run fio with json+; the longest took 25,388 us"]
 
 
@@ -169,15 +169,15 @@ def moved(name, seconds):
 @pytest.mark.parametrize("seconds", [0, 2, 6, 3600])
 def test_a_later_run_of_the_same_jobs_is_another_one(name, seconds):
     once = frames(text_of(name))
-    every = frames(text_of(name) + moved(name, seconds))
-    assert imported(every) == {flow: (2 * ios, 2 * size) for flow, (ios, size) in imported(once).items()}
-    assert [bool(frame.marks) for frame in every] == [number == len(once) for number in range(2 * len(once))]
+    all_frames = frames(text_of(name) + moved(name, seconds))
+    assert imported(all_frames) == {flow: (2 * ios, 2 * size) for flow, (ios, size) in imported(once).items()}
+    assert [bool(frame.marks) for frame in all_frames] == [number == len(once) for number in range(2 * len(once))]
 
 
 def test_a_run_whose_counters_fall_is_another_one_also_if_it_began_at_the_same_time():
     first, *_, last = text_of("interval_means").splitlines(keepends=True)
-    every = frames(last + first.replace('"timestamp_ms": 1795910496868', '"timestamp_ms": 1795910501084'))
-    assert [only(frame.kernel.values()).count for frame in every] == [1499, 240]
+    all_frames = frames(last + first.replace('"timestamp_ms": 1795910496868', '"timestamp_ms": 1795910501084'))
+    assert [only(frame.kernel.values()).count for frame in all_frames] == [1499, 240]
 
 
 def test_documents_without_a_time_are_of_different_runs():
@@ -189,9 +189,9 @@ def test_documents_without_a_time_are_of_different_runs():
 
 @pytest.mark.parametrize("name", OLD)
 def test_fio_2_counts_bytes_in_kib_and_times_in_us(name):
-    every, last = frames(text_of(name)), documents(name)[-1]
-    assert imported(every) == reported(last, 1024)
-    for (flow, (ios, size)), block in zip(imported(every).items(), SIZES[name], strict=True):
+    all_frames, last = frames(text_of(name)), documents(name)[-1]
+    assert imported(all_frames) == reported(last, 1024)
+    for (flow, (ios, size)), block in zip(imported(all_frames).items(), SIZES[name], strict=True):
         assert size / ios == pytest.approx(block, rel=0.01), flow
 
 
@@ -286,5 +286,5 @@ def test_windows_longer_than_the_time_since_the_one_before_can_be_recorded(tmp_p
     source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
     source.write_text(first.replace("30003", "1000") + second)
     assert import_command(source, out, ImportOptions()) == EXIT_DONE
-    every = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
-    assert [frame.dt_us for frame in every] == [1_000_000, 30_003_000]
+    all_frames = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
+    assert [frame.dt_us for frame in all_frames] == [1_000_000, 30_003_000]

@@ -59,19 +59,26 @@ def mutated(text, steps):
 def taken(found: Read) -> tuple[int, int]:
     """Return I/Os in distributions and in counters, by what the importers found."""
     aside = sum(one.table.count for window in found.built.windows for one in window.aside)
-    whole = [one.frame for one in found.found if isinstance(one, Whole)]
-    timed = sum(one.count for one in found.found if isinstance(one, ImportedTable) and not one.at_issue) - aside
-    timed += sum(h.count for one in found.found if isinstance(one, Times) for h in one.histograms.values())
-    timed += sum(h.count for frame in whole for h in frame.histograms.values())
-    counted = sum(done.count for one in found.found if isinstance(one, Counts) for done in one.kernel.values())
-    return timed, counted + sum(done.count for frame in whole for done in frame.kernel.values())
+    frames = [one.frame for one in found.found if isinstance(one, Whole)]
+    timed = (
+        sum(
+            imported_table.count
+            for imported_table in found.found
+            if isinstance(imported_table, ImportedTable) and not imported_table.at_issue
+        )
+        - aside
+    )
+    timed += sum(h.count for times in found.found if isinstance(times, Times) for h in times.histograms.values())
+    timed += sum(h.count for frame in frames for h in frame.histograms.values())
+    counted = sum(done.count for counts in found.found if isinstance(counts, Counts) for done in counts.kernel.values())
+    return timed, counted + sum(done.count for frame in frames for done in frame.kernel.values())
 
 
 def imported(found: Read) -> tuple[int, int]:
     frames = list(found.frames())
     return (
-        sum(h.count for one in frames for h in one.histograms.values()),
-        sum(done.count for one in frames for done in one.kernel.values()),
+        sum(h.count for frame in frames for h in frame.histograms.values()),
+        sum(done.count for frame in frames for done in frame.kernel.values()),
     )
 
 
@@ -88,7 +95,7 @@ def check(text: str, asked: ImportOptions = ASKED) -> None:
     except LatmonError:
         return
     assert imported(found) == taken(found)
-    remarks = " ".join(one.text for one in found.found if isinstance(one, Remark))
+    remarks = " ".join(remark.text for remark in found.found if isinstance(remark, Remark))
     for one in found.found:
         if isinstance(one, ImportedTable) and one.kind in ROWS and one.where.last > one.where.first:
             is_sum = f"added to the table in line {one.where.first}," in remarks or "since the begin" in remarks

@@ -58,7 +58,7 @@ def rates(*columns: str, since: int = 1, seconds: float = 1.0) -> Callable[[str]
                 report += not head or words == head or words[-1] in ("Device", "DEV")
                 head = words
             elif head and len(words) == len(head) and report > since and words[0] != "Average:":
-                found += sum(float(words[head.index(one)]) for one in columns if one in head)
+                found += sum(float(words[head.index(column)]) for column in columns if column in head)
         return round(found * seconds)
 
     return total
@@ -86,9 +86,9 @@ def esxtop(text: str) -> int:
         r"\\(Physical Disk (SCSI Device|NFS Volume)\([^\\]+|Virtual Disk\([^\\]+:scsi\d+:\d+)\)\\(Reads|Writes)/sec"
     )
     places = [at for at, name in enumerate(head) if disk.search(name)]
-    times = [datetime.strptime(one[0], "%m/%d/%Y %H:%M:%S").replace(tzinfo=UTC) for one in samples]
+    times = [datetime.strptime(sample[0], "%m/%d/%Y %H:%M:%S").replace(tzinfo=UTC) for sample in samples]
     seconds = [1.0, *((b - a).total_seconds() for a, b in pairwise(times))]
-    return sum(round(float(one[at]) * s) for one, s in zip(samples, seconds, strict=True) for at in places)
+    return sum(round(float(sample[at]) * s) for sample, s in zip(samples, seconds, strict=True) for at in places)
 
 
 class Golden(NamedTuple):
@@ -159,9 +159,9 @@ GOLDENS = {
 
 def taken(name: str) -> int:
     """Return the I/Os of an import: timed ones, else counted ones; those of a stage within others are not added."""
-    every = list(read_text((GOLDEN / name).read_bytes(), name, ImportOptions()).frames())
-    whole = [h.count for one in every for s, h in one.histograms.items() if s.stage in ("total", "hba", "resume")]
-    return sum(whole) or sum(done.count for one in every for done in one.kernel.values())
+    frames = list(read_text((GOLDEN / name).read_bytes(), name, ImportOptions()).frames())
+    counts = [h.count for frame in frames for s, h in frame.histograms.items() if s.stage in ("total", "hba", "resume")]
+    return sum(counts) or sum(done.count for frame in frames for done in frame.kernel.values())
 
 
 def expected(name: str) -> int:

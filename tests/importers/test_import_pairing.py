@@ -142,7 +142,7 @@ def test_a_completion_of_another_operation_leaves_the_issue_open():
 def test_a_remark_on_the_whole_text_names_its_last_line(end):
     lines = REVERSED.splitlines()
     found = read("\n".join([lines[0], lines[1], lines[2]]) + end)
-    (remark,) = (one for one in found.found if isinstance(one, Remark) and "the other way" in one.text)
+    (remark,) = (remark for remark in found.found if isinstance(remark, Remark) and "the other way" in remark.text)
     assert (remark.where.first, remark.where.last, len(found.lines)) == (3, 3, 3)
 
 

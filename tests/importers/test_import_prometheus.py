@@ -75,13 +75,13 @@ WALL = 1_709_287_200
 @pytest.mark.parametrize("step", [1, 10, 15])
 def test_a_scrape_has_its_own_time_and_its_names_of_any_version(names, place, step):
     text = "".join(scrape(names, step * n, WALL + step * n, place) for n in range(4))
-    every = frames(text)
+    all_frames = frames(text)
     right = by_awk(text)
-    assert [frame.wall for frame in every] == [WALL + step * n for n in range(1, 4)]
-    assert {frame.dt_us for frame in every} == {step * 1_000_000}
+    assert [frame.wall for frame in all_frames] == [WALL + step * n for n in range(1, 4)]
+    assert {frame.dt_us for frame in all_frames} == {step * 1_000_000}
     sector = 512 if names is SECTORS else 1
     for op, count, size in (("read", "reads", "read"), ("write", "writes", "written")):
-        done = [frame.kernel[Flow(disk, op)] for frame in every for disk in DISKS]
+        done = [frame.kernel[Flow(disk, op)] for frame in all_frames for disk in DISKS]
         assert sum(one.count for one in done) == right[names[count]]
         assert sum(one.bytes for one in done) == right[names[size]] * sector
         time, unit = (f"{op}_s", 1_000_000) if names is NEW else (f"{op}_ms", 1000)
@@ -106,9 +106,9 @@ def test_times_of_two_hosts_in_one_answer_begin_no_scrape_of_their_own():
         lines = [line.replace("}", f',instance="{host}"}}') for line in text for host in ("a", "b")]
         lines += [f'node_time_seconds{{instance="{host}"}} {WALL + 10 * n}' for host in ("a", "b")]
         answers.append("\n".join(lines))
-    every = frames("\n".join(answers))
-    assert [(frame.wall, frame.dt_us) for frame in every] == [(WALL + 10 * n, 10_000_000) for n in (1, 2)]
-    assert all(len(frame.kernel) == 8 for frame in every)
+    all_frames = frames("\n".join(answers))
+    assert [(frame.wall, frame.dt_us) for frame in all_frames] == [(WALL + 10 * n, 10_000_000) for n in (1, 2)]
+    assert all(len(frame.kernel) == 8 for frame in all_frames)
 
 
 def test_a_time_of_no_clock_is_not_taken():
@@ -128,7 +128,7 @@ def test_sizes_that_are_not_in_the_text_are_said_to_be_unknown():
 def test_times_without_a_count_are_named():
     names = {kind: name for kind, name in NEW.items() if kind != "reads"}
     found = read("".join(scrape(names, n, WALL + n) for n in range(2)))
-    assert any("no counter of I/Os" in one.text for one in found.found if isinstance(one, Remark))
+    assert any("no counter of I/Os" in remark.text for remark in found.found if isinstance(remark, Remark))
     assert found.exit_code == EXIT_INCOMPLETE
     assert {flow.op for flow in only(found.frames()).kernel} == {"write"}
 

@@ -180,10 +180,10 @@ def latencies(recording):
 @pytest.mark.parametrize("name", IN_NS)
 def test_powers_of_two_of_ns_are_in_the_octave_of_us_that_ends_with_them(tmp_path, name):
     text, options, program = IN_NS[name]
-    found = histogram(text, options)
-    assert found.count == total(text, program) == sum(OCTAVES.values())
-    assert by_edges(found.coarsen(0)) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
-    assert found.bits == (3 if name == "bpftrace, finer" else 0)
+    actual_histogram = histogram(text, options)
+    assert actual_histogram.count == total(text, program) == sum(OCTAVES.values())
+    assert by_edges(actual_histogram.coarsen(0)) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
+    assert actual_histogram.bits == (3 if name == "bpftrace, finer" else 0)
     code, out = recorded(tmp_path, text, options, "in_ns")
     q = latencies(open_recording(out))
     assert (q["p50"], q["max_bound"]) == (1_049, 16_777)  # 2^20 and 2^24 ns
@@ -195,8 +195,8 @@ def test_powers_of_two_of_ns_are_in_the_octave_of_us_that_ends_with_them(tmp_pat
 @pytest.mark.parametrize("name", IN_US)
 def test_powers_of_two_of_us_are_where_they_were(name):
     text, options = IN_US[name]
-    found = histogram(text, options)
-    assert by_edges(found) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
+    actual_histogram = histogram(text, options)
+    assert by_edges(actual_histogram) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
     assert "powers of two of ns" not in only(read(text, options).frames()).health.notice
 
 
@@ -272,8 +272,8 @@ def test_times_below_0_and_of_centuries_are_one_remark():
         )
     )
     found = read(text)
-    assert [one.count for frame in found.frames() for one in frame.histograms.values()] == [9]
-    (remark,) = (one for one in found.found if isinstance(one, Remark) and one.is_incomplete)
+    assert [histogram.count for frame in found.frames() for histogram in frame.histograms.values()] == [9]
+    (remark,) = (remark for remark in found.found if isinstance(remark, Remark) and remark.is_incomplete)
     words = f"7 of 20 took less than 0 ns and 4 of 20 took {1 << 63} ns or more, which is impossible"
     assert remark.text.startswith(words)
     assert remark.count == 11
@@ -284,16 +284,16 @@ def test_an_interval_with_impossible_times_alone_keeps_its_length():
     prints_of = [(5, USUAL), (10, {54: 12}), (15, USUAL)]
     text = "".join(f"10:00:{second:02}\n{bpftrace_text(rows, NS, '@ns')}" for second, rows in prints_of)
     found = read(text)
-    every = list(found.frames())
-    assert [frame.dt_us for frame in every] == [5_000_000] * 3
-    assert [one.count for frame in every for one in frame.histograms.values() if one] == [1_040] * 2
+    frames = list(found.frames())
+    assert [frame.dt_us for frame in frames] == [5_000_000] * 3
+    assert [histogram.count for frame in frames for histogram in frame.histograms.values() if histogram] == [1_040] * 2
     assert found.exit_code == EXIT_INCOMPLETE
 
 
 def test_the_other_table_of_a_print_with_impossible_times_is_whole():
     text = bpftrace_text(far(54), NS, "@ns[sda]") + bpftrace_text(USUAL, NS, "@ns[sdb]")
     frame = only(read(text).frames())
-    assert {series.device: found.count for series, found in frame.histograms.items()} == {
+    assert {series.device: histogram.count for series, histogram in frame.histograms.items()} == {
         "ns[sda]": 1_040,
         "ns[sdb]": 1_040,
     }
@@ -304,7 +304,7 @@ def test_an_event_that_took_decades_is_left_out():
     head = "TIME(s)  COMM  PID  DISK  T  SECTOR  BYTES  LAT(ms)\n"
     rows = "".join(f"{at}.5  fio  10  sda  R  {at * 8}  4096  {ms}\n" for at, ms in ((1, "0.5"), (2, "999999999999.0")))
     found = read(head + rows)
-    assert sum(one.count for frame in found.frames() for one in frame.histograms.values()) == 1
+    assert sum(histogram.count for frame in found.frames() for histogram in frame.histograms.values()) == 1
     assert found.exit_code == EXIT_INCOMPLETE
 
 
@@ -370,12 +370,12 @@ EXCLUSIVE = {
 @pytest.mark.parametrize("name", EXCLUSIVE)
 def test_an_upper_edge_may_be_the_next_rows_begin(name):
     text, unit_us = EXCLUSIVE[name]
-    found = histogram(text)
-    assert found.count == total(text, ARROWS)
+    actual_histogram = histogram(text)
+    assert actual_histogram.count == total(text, ARROWS)
     highest = only(table for table in read(text).found if isinstance(table, ImportedTable)).rows[-1]
     assert highest.high == max(int(line.split()[2]) for line in text.splitlines() if "->" in line)
     last_us = highest.high * unit_us
-    assert last_us <= found.max_bound <= 1.13 * last_us
+    assert last_us <= actual_histogram.max_bound <= 1.13 * last_us
 
 
 def test_an_upper_edge_in_a_dictionary_may_be_the_next_rows_begin():
@@ -394,7 +394,7 @@ def test_bpftraces_json_may_have_the_next_rows_begin():
 def test_edges_of_both_kinds_in_one_table_are_damage():
     rows = [(0, 1, 4), (1, 2, 7), (2, 3, 5), (4, 8, 1)]
     found = read(exclusive("usecs", rows) + exclusive("usecs", [(0, 1, 4), (2, 3, 7)]))
-    assert [one.count for frame in found.frames() for one in frame.histograms.values()] == [11]
+    assert [histogram.count for frame in found.frames() for histogram in frame.histograms.values()] == [11]
     assert found.exit_code == EXIT_INCOMPLETE
 
 
@@ -447,11 +447,11 @@ UNITS_BETWEEN = {
 def test_a_unit_below_each_table_does_not_end_the_print(name):
     text, program = UNITS_BETWEEN[name]
     found = read(text)
-    every = list(found.frames())
-    assert [frame.dt_us for frame in every] == [5_000_000] * 3
-    assert [frame.wall - every[0].wall for frame in every] == [0, 5, 10]
-    assert {len(frame.histograms) for frame in every} == {len(DISKS)}
-    assert sum(one.count for frame in every for one in frame.histograms.values()) == total(text, program)
+    frames = list(found.frames())
+    assert [frame.dt_us for frame in frames] == [5_000_000] * 3
+    assert [frame.wall - frames[0].wall for frame in frames] == [0, 5, 10]
+    assert {len(frame.histograms) for frame in frames} == {len(DISKS)}
+    assert sum(histogram.count for frame in frames for histogram in frame.histograms.values()) == total(text, program)
     assert not found.left
     unit = {table.unit for table in found.found if isinstance(table, ImportedTable)}
     assert len(unit) == 1
@@ -459,8 +459,8 @@ def test_a_unit_below_each_table_does_not_end_the_print(name):
 
 def test_a_unit_directly_behind_a_table_is_not_the_key_of_the_next():
     table = linear(5, "sda").split("\n", 1)[1]
-    every = list(read(f"{table}(ms)\n{table}(ms)\n").frames())
-    assert [list(frame.histograms) for frame in every] == [[only(every[0].histograms)]] * 2
+    frames = list(read(f"{table}(ms)\n{table}(ms)\n").frames())
+    assert [list(frame.histograms) for frame in frames] == [[only(frames[0].histograms)]] * 2
 
 
 def test_each_table_has_the_unit_that_is_nearest():
@@ -520,7 +520,10 @@ def test_the_last_row_of_libbpf_tools_is_open(name):
     text = log2({slots - 2: 40, slots: 6}, US, unit).replace(BLOCK, sentence)
     short = text.replace(": count     dist", ": count    dist")
     assert short != text
-    tables = [only(one for one in read(each).found if isinstance(one, ImportedTable)) for each in (text, short)]
+    tables = [
+        only(imported_table for imported_table in read(each).found if isinstance(imported_table, ImportedTable))
+        for each in (text, short)
+    ]
     assert [table.count for table in tables] == [total(text, ARROWS)] * 2
     assert [table.rows[-1].high for table in tables] == [1 << slots, None]
 

@@ -57,9 +57,9 @@ def test_any_two_events_of_perf_script_with_the_group_in_their_name_or_without()
 )
 def test_events_that_perf_lost_are_counted_and_no_pair_reaches_over_them(line, lost):
     lines = (GOLDEN / "perf_script.txt").read_text().splitlines(keepends=True)
-    every = frames("".join([*lines[:2], line, *lines[2:]]))
-    assert sum(one.health.lost_events for one in every) == lost
-    assert sum(count for count, _, _ in totals_of(every).values()) == 22
+    all_frames = frames("".join([*lines[:2], line, *lines[2:]]))
+    assert sum(frame.health.lost_events for frame in all_frames) == lost
+    assert sum(count for count, _, _ in totals_of(all_frames).values()) == 22
 
 
 def test_btt_has_exact_means_of_whole_and_driver_and_its_longest_in_words():

@@ -123,9 +123,9 @@ def test_the_first_interval_is_as_long_as_the_later_ones_where_the_reports_have_
 def test_where_the_numbers_fit_both_the_first_report_is_left_out_and_the_option_is_named():
     head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
     row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
-    every = frames(3 * (head + row + "\n"))
-    assert len(every) == 2
-    assert "--first-report keep" in every[0].health.notice
+    all_frames = frames(3 * (head + row + "\n"))
+    assert len(all_frames) == 2
+    assert "--first-report keep" in all_frames[0].health.notice
 
 
 def test_a_single_report_is_reported_as_an_average():
@@ -144,27 +144,29 @@ def test_a_single_report_is_reported_as_an_average():
 def test_the_interval_of_a_command_line_is_that_of_reports_without_times(command, seconds):
     head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
     row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
-    every = frames(f"$ {command}\n" + 3 * (head + row + "\n"))
-    assert [one.dt_us for one in every] == [seconds * 1_000_000] * 2
-    assert [one.kernel[Flow("sda", "read")].count for one in every] == [3 * seconds] * 2
+    all_frames = frames(f"$ {command}\n" + 3 * (head + row + "\n"))
+    assert [frame.dt_us for frame in all_frames] == [seconds * 1_000_000] * 2
+    assert [frame.kernel[Flow("sda", "read")].count for frame in all_frames] == [3 * seconds] * 2
 
 
 def test_a_time_that_falls_begins_a_run_of_iostat():
     head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
     row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
     times = ("05:00", "05:05", "05:10", "01:00", "01:05")
-    every = frames("".join(f"03/01/2024 10:{one}\n{head}{row}\n" for one in times), ImportOptions(first_report="keep"))
-    assert [one.dt_us / 1e6 for one in every] == [5, 5, 5, 5, 5]
-    assert [len(one.marks) for one in every] == [1, 0, 0, 0, 0]
-    assert [one.wall for one in every] == sorted(one.wall for one in every)
+    all_frames = frames(
+        "".join(f"03/01/2024 10:{one}\n{head}{row}\n" for one in times), ImportOptions(first_report="keep")
+    )
+    assert [frame.dt_us / 1e6 for frame in all_frames] == [5, 5, 5, 5, 5]
+    assert [len(frame.marks) for frame in all_frames] == [1, 0, 0, 0, 0]
+    assert [frame.wall for frame in all_frames] == sorted(frame.wall for frame in all_frames)
 
 
 def test_a_second_run_of_iostat_has_a_first_report_of_its_own():
-    every = frames(golden("iostat_x.txt") + golden("iostat_x.txt"))
-    assert len(every) == 6
-    assert all(one.kernel[Flow("loop0", "read")].count < 500 for one in every)
-    assert [len(one.marks) for one in every] == [0, 0, 0, 1, 0, 0]
-    assert "another run of iostat begins" in every[3].marks[0].text
+    all_frames = frames(golden("iostat_x.txt") + golden("iostat_x.txt"))
+    assert len(all_frames) == 6
+    assert all(frame.kernel[Flow("loop0", "read")].count < 500 for frame in all_frames)
+    assert [len(frame.marks) for frame in all_frames] == [0, 0, 0, 1, 0, 0]
+    assert "another run of iostat begins" in all_frames[3].marks[0].text
 
 
 def test_output_of_two_hosts_is_refused():
@@ -258,7 +260,7 @@ def test_vscsistats_exact_values_are_kept(tmp_path, csv):
     latency = device["ops"]["other"]["latency_us"]
     assert (latency["mean"], latency["max"]) == (392, 51537)
     assert (device["outstanding"]["max"], device["outstanding"]["at_issue"]) == (3, {"1": 6, "2": 1, "3": 1})
-    reported = [one["told"] for one in recording.origin.extra["imported"]["tables"]]
+    reported = [table["told"] for table in recording.origin.extra["imported"]["tables"]]
     assert {"min": 40, "max": 51537, "mean": 392, "count": 8} in reported
     assert {"min": 1, "max": 3, "mean": 2, "count": 8} in reported
     assert "min 1, max 3, mean 2" in " ".join(render_text(summarised(recording).report).split())
@@ -306,9 +308,9 @@ def test_a_partial_completion_does_not_end_the_io():
 def test_partial_completions_of_a_real_trace():
     """scsi_debug with short transfers: of six reads of 32 KiB one completes in halves."""
     frame = only(frames(golden("blkparse_partial.txt"), ImportOptions(threshold_us=0)))
-    assert [one.bytes for one in frame.outliers] == [32_768] * 6
-    assert [one.sector for one in frame.outliers] == [0, 64, 128, 192, 256, 320]
-    assert max(frame.outliers, key=lambda one: one.total_us).sector == 192
+    assert [outlier.bytes for outlier in frame.outliers] == [32_768] * 6
+    assert [outlier.sector for outlier in frame.outliers] == [0, 64, 128, 192, 256, 320]
+    assert max(frame.outliers, key=lambda outlier: outlier.total_us).sector == 192
 
 
 def test_a_retry_of_what_is_left_is_the_same_io():
@@ -395,9 +397,11 @@ def test_two_runs_in_one_text_are_not_added_up(name):
     ids=["blkparse", "ftrace", "scsi.d", "bpftrace"],
 )
 def test_a_second_run_has_a_mark_where_it_begins(text, asked):
-    every = frames(text + text, asked)
-    assert [bool(one.marks) for one in every] == [bool(at == len(every) // 2) for at in range(len(every))]
-    assert "another " in every[len(every) // 2].marks[0].text
+    all_frames = frames(text + text, asked)
+    assert [bool(frame.marks) for frame in all_frames] == [
+        bool(at == len(all_frames) // 2) for at in range(len(all_frames))
+    ]
+    assert "another " in all_frames[len(all_frames) // 2].marks[0].text
 
 
 @pytest.mark.parametrize("name", ["fio", "iostat-json"])
@@ -405,9 +409,9 @@ def test_two_documents_of_json_are_two_runs_and_text_around_them_is_none_of_thei
     once = frames(SAMPLES[name], US)
     document = SAMPLES[name].rstrip() + "\n"
     found = read(PROSE + document + PROSE + BPFTRACE + document + PROSE, US)
-    every = list(found.frames())
-    assert len(every) == 2 * len(once) + 1
-    assert sum(bool(one.marks) for one in every) == 1
+    all_frames = list(found.frames())
+    assert len(all_frames) == 2 * len(once) + 1
+    assert sum(bool(frame.marks) for frame in all_frames) == 1
     assert found.exit_code == EXIT_DONE
     assert len(found.left) == 3
 
@@ -496,13 +500,13 @@ def test_a_damaged_row_leaves_out_the_whole_table_of_dtrace(row):
     damaged = damaged.replace("2 |@@      6", row)
     found = read(whole + damaged, US)
     assert found.exit_code == EXIT_INCOMPLETE
-    assert [only(one.tables.values()).table.count for one in found.built.windows] == [18]
+    assert [only(window.tables.values()).table.count for window in found.built.windows] == [18]
 
 
 def test_a_damaged_row_of_vscsistats_leaves_out_its_histogram():
     found = read(VSCSI.replace("2,500\n", "2;5x0\n"))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert [bool(one.tables) for one in found.built.windows] == [False]
+    assert [bool(window.tables) for window in found.built.windows] == [False]
     assert f"is damaged in line {VSCSI.splitlines().index('2,500') + 1}" in only(found.frames()).health.notice
 
 
@@ -533,17 +537,17 @@ def test_a_damaged_row_is_named_and_exit_4(tmp_path, capsys, name, line, wrong):
 def test_a_damaged_row_of_iostat_leaves_the_other_disks_of_its_report():
     lines = golden("iostat_x.txt").splitlines(keepends=True)
     lines[18] = lines[18].replace("1524.00", "152x.00")
-    whole, damaged = frames(golden("iostat_x.txt")), frames("".join(lines))
-    assert [len(one.kernel) for one in damaged[1:]] == [len(one.kernel) for one in whole[1:]]
-    assert {flow.device for flow in whole[0].kernel} - {flow.device for flow in damaged[0].kernel} == {"loop1"}
+    whole_frames, damaged = frames(golden("iostat_x.txt")), frames("".join(lines))
+    assert [len(one.kernel) for one in damaged[1:]] == [len(frame.kernel) for frame in whole_frames[1:]]
+    assert {flow.device for flow in whole_frames[0].kernel} - {flow.device for flow in damaged[0].kernel} == {"loop1"}
 
 
 def test_a_report_with_a_damaged_row_is_not_idle():
     text = golden("iostat.txt").splitlines(keepends=True)
     text[23] = text[23].replace("504.00", "504x00")
-    every = frames("".join(text))
-    assert len(every) == len(frames(golden("iostat.txt"))) - 1
-    assert all(sum(done.count for done in one.kernel.values()) for one in every)
+    all_frames = frames("".join(text))
+    assert len(all_frames) == len(frames(golden("iostat.txt"))) - 1
+    assert all(sum(done.count for done in frame.kernel.values()) for frame in all_frames)
 
 
 def test_a_disk_twice_in_a_report_of_iostat_is_exit_4():
@@ -587,7 +591,7 @@ def test_a_damaged_label_of_dtrace_leaves_out_its_table_and_is_no_scalar():
     )
     found = read(whole + damaged.replace(" 128 ", " x28 "), US)
     assert found.exit_code == EXIT_INCOMPLETE
-    assert [only(one.tables.values()).table.count for one in found.built.windows] == [25]
+    assert [only(window.tables.values()).table.count for window in found.built.windows] == [25]
     assert "a count, no latency" not in " ".join(frame.health.notice for frame in found.frames())
 
 
@@ -596,14 +600,16 @@ def test_a_row_that_is_missing_leaves_out_the_table_of_dtrace(missing):
     labels = (16, 32, 64, 128, 256, 512, 1024)
     found = read(f"a_us\n{table([(n, 5) for n in labels])}\nb_us\n{table([(n, 5) for n in labels if n != missing])}")
     assert found.exit_code == EXIT_INCOMPLETE
-    assert [only(one.tables.values()).table.count for one in found.built.windows] == [35]
+    assert [only(window.tables.values()).table.count for window in found.built.windows] == [35]
 
 
 def test_a_row_of_dtrace_above_its_head_leaves_out_the_table():
     lines = table(BOUNDS).splitlines(keepends=True)
     found = read("".join([lines[1], lines[0], *lines[2:]]) + EMLXS, ImportOptions(unit="ms"))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert not any("total" in key.stage and key.device != "emlxs" for one in found.frames() for key in one.histograms)
+    assert not any(
+        "total" in key.stage and key.device != "emlxs" for frame in found.frames() for key in frame.histograms
+    )
 
 
 @pytest.mark.parametrize(
@@ -614,8 +620,8 @@ def test_a_row_of_dtrace_above_its_head_leaves_out_the_table():
 def test_a_damaged_histogram_of_vscsistats_is_left_out(good, bad):
     found = read(VSCSI.replace(good, bad))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert not any(one.tables for one in found.built.windows)
-    assert [dict(depths.at_issue) for one in found.built.windows for depths in one.depths.values()]
+    assert not any(window.tables for window in found.built.windows)
+    assert [dict(depths.at_issue) for window in found.built.windows for depths in window.depths.values()]
 
 
 def test_rows_of_vscsistats_without_a_title_look_like_a_distribution():

@@ -58,12 +58,12 @@ def timed(every):
 def test_a_time_before_each_line_is_the_time_of_its_report(name, column, seconds, first):
     text = (CARRIED / name).read_text()
     found = read(text)
-    every = list(found.frames())
-    assert {name for frame in every for name in (flow.device for flow in frame.kernel)} == {"vda"}
-    assert [frame.dt_us for frame in every] == [seconds * 1_000_000] * len(every)
-    assert ios(every) == awk(ROW, text, NAME=column, S=seconds) > 0
+    all_frames = list(found.frames())
+    assert {name for frame in all_frames for name in (flow.device for flow in frame.kernel)} == {"vda"}
+    assert [frame.dt_us for frame in all_frames] == [seconds * 1_000_000] * len(all_frames)
+    assert ios(all_frames) == awk(ROW, text, NAME=column, S=seconds) > 0
     if first:
-        assert every[0].wall == datetime.fromisoformat(f"{first}+00:00").timestamp()
+        assert all_frames[0].wall == datetime.fromisoformat(f"{first}+00:00").timestamp()
     assert found.exit_code == EXIT_DONE
     assert not found.left
 
@@ -78,10 +78,10 @@ def test_a_sign_behind_the_time_is_no_part_of_a_device(form, wall):
         "\n"
     )
     lines = [f"{form.format(wall.format(second))}{line}\n" for second in (2, 4, 6) for line in reports.split("\n")[:-1]]
-    every = frames("".join(lines))
-    assert [frame.wall % 60 for frame in every] == [12, 14, 16]
-    assert [frame.kernel for frame in every] == [every[0].kernel] * 3
-    counts = {flow: done.count for flow, done in every[0].kernel.items()}
+    all_frames = frames("".join(lines))
+    assert [frame.wall % 60 for frame in all_frames] == [12, 14, 16]
+    assert [frame.kernel for frame in all_frames] == [all_frames[0].kernel] * 3
+    counts = {flow: done.count for flow, done in all_frames[0].kernel.items()}
     assert counts == {Flow("vda", "read"): 20, Flow("vda", "write"): 10}
 
 
@@ -90,42 +90,42 @@ def test_a_sign_behind_the_time_of_rows_that_awk_chose_is_no_part_of_a_device(si
     head = "Device            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     w/s     wkB/s  aqu-sz  %util\n"
     row = "vda  10.00 100.00 0.00 0.00 1.00 10.00 5.00 50.00 0.02 1.00\n"
     begin = "[" if sign == "]" else ""
-    every = frames(head + "".join(f"{begin}18:01:1{second}{sign}{row}" for second in (2, 4, 6)))
-    assert [frame.wall % 60 for frame in every] == [12, 14, 16]
-    counts = [{flow: done.count for flow, done in frame.kernel.items()} for frame in every]
+    all_frames = frames(head + "".join(f"{begin}18:01:1{second}{sign}{row}" for second in (2, 4, 6)))
+    assert [frame.wall % 60 for frame in all_frames] == [12, 14, 16]
+    counts = [{flow: done.count for flow, done in frame.kernel.items()} for frame in all_frames]
     assert counts == [{Flow("vda", "read"): 20, Flow("vda", "write"): 10}] * 3
 
 
 def test_a_time_in_brackets_without_a_blank_is_no_part_of_a_device():
     text = (CARRIED / "iostat_awk.txt").read_text()
-    every = frames(text)
-    assert ios(every) == awk(f"BEGIN {{ report = 1 }} {ROW}", text, NAME=1, S=1)
-    assert [frame.wall % 60 for frame in every] == [32, 33, 34]
+    all_frames = frames(text)
+    assert ios(all_frames) == awk(f"BEGIN {{ report = 1 }} {ROW}", text, NAME=1, S=1)
+    assert [frame.wall % 60 for frame in all_frames] == [32, 33, 34]
 
 
 def test_rows_that_awk_chose_have_times_and_their_head_has_none():
     head, rows = "Device r/s w/s r_await w_await\n", (("18:01:12", 10), ("18:01:14", 40), ("18:01:16", 25))
     lines = (f"[{clock}]{name} {rate}.00 0.00 1.00 0.00\n" for clock, rate in rows for name in ("sda", "sdb"))
-    every = frames(head + "".join(lines), ImportOptions(first_report="keep"))
-    assert [frame.wall % 86_400 for frame in every] == [64_872, 64_874, 64_876]
-    assert [frame.kernel[Flow("sdb", "read")].count for frame in every] == [20, 80, 50]
-    assert {frame.dt_us for frame in every} == {2_000_000}
+    all_frames = frames(head + "".join(lines), ImportOptions(first_report="keep"))
+    assert [frame.wall % 86_400 for frame in all_frames] == [64_872, 64_874, 64_876]
+    assert [frame.kernel[Flow("sdb", "read")].count for frame in all_frames] == [20, 80, 50]
+    assert {frame.dt_us for frame in all_frames} == {2_000_000}
 
 
 def test_rows_of_a_list_of_ios_keep_their_head_above_many_times():
     head = "2022-07-04T18:01:10.5Z TIME(s)     COMM  PID  DISK    T SECTOR     BYTES  LAT(ms)\n"
     rows = (f"2022-07-04T18:01:{10 + n}.5Z {n}.000000 dd 71 sda W 20{n}48 4096 {n}.50\n" for n in range(9))
-    every = frames(head + "".join(rows))
-    assert timed(every) == 9
-    assert [one.count for frame in every for one in frame.histograms.values()] == [1] * 9
+    all_frames = frames(head + "".join(rows))
+    assert timed(all_frames) == 9
+    assert [histogram.count for frame in all_frames for histogram in frame.histograms.values()] == [1] * 9
 
 
 def test_plain_reports_behind_times_of_day_are_not_those_of_sar():
     text = (CARRIED / "iostat_ts_clock.txt").read_text()
-    every = frames(text)
+    all_frames = frames(text)
     rows = '$2 == "vda" && report++ { ios += $3 } END { print int(ios + .5) }'
-    assert ios(every) == awk(rows, text)
-    assert every[0].wall == datetime(2026, 11, 29, 0, 1, 32, tzinfo=UTC).timestamp()  # the date of the header
+    assert ios(all_frames) == awk(rows, text)
+    assert all_frames[0].wall == datetime(2026, 11, 29, 0, 1, 32, tzinfo=UTC).timestamp()  # the date of the header
 
 
 STAMPS = {
@@ -163,11 +163,15 @@ def stamped(text, form):
 def test_a_time_before_each_line_changes_no_number_of_any_format(name):
     text = (GOLDEN / name).read_text()
     asked = ImportOptions(unit="us")
-    whole = frames(text, asked)
-    assert ios(whole) + timed(whole) > 0
+    whole_frames = frames(text, asked)
+    assert ios(whole_frames) + timed(whole_frames) > 0
     for how, form in STAMPS.items():
-        every = frames(stamped(text, form), asked)
-        assert (ios(every), timed(every), len(every)) == (ios(whole), timed(whole), len(whole)), how
+        all_frames = frames(stamped(text, form), asked)
+        assert (ios(all_frames), timed(all_frames), len(all_frames)) == (
+            ios(whole_frames),
+            timed(whole_frames),
+            len(whole_frames),
+        ), how
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_lines_behind_times_are_named_by_their_numbers_in_the_file():
     damaged = read(
         "\n".join(re.sub(r"\.\d\d", ".x", line) if at == row else line for at, line in enumerate(text.split("\n"), 1))
     )
-    assert row in {one.where.first for one in remarks(damaged) if "can't be read" in one.text}
+    assert row in {remark.where.first for remark in remarks(damaged) if "can't be read" in remark.text}
 
 
 @pytest.mark.parametrize(
@@ -207,10 +211,10 @@ def test_lines_behind_times_are_named_by_their_numbers_in_the_file():
 def test_dates_of_other_locales_are_the_days_that_sysstat_printed(name, reason):
     text = (CARRIED / f"iostat_{name}.txt").read_text()
     found = read(text)
-    every = list(found.frames())
-    assert [frame.wall for frame in every] == [JULY, JULY + 1]
-    assert ios(every) == awk(ROW, text, NAME=1, S=1) > 0
-    assert reason in " ".join(one.text for one in remarks(found))
+    all_frames = list(found.frames())
+    assert [frame.wall for frame in all_frames] == [JULY, JULY + 1]
+    assert ios(all_frames) == awk(ROW, text, NAME=1, S=1) > 0
+    assert reason in " ".join(remark.text for remark in remarks(found))
 
 
 DATED = """Linux 5.13.0 (h) \t{0}/22 \t_x86_64_\t(4 CPU)
@@ -241,7 +245,7 @@ def test_a_date_that_may_be_two_days_is_named_unless_another_shows_the_order(dat
     found = read(DATED.format(date), ImportOptions(start=begin))
     (frame,) = found.frames()
     assert frame.wall == datetime.fromisoformat(f"{day}T10:48:12+00:00").timestamp()
-    texts = " ".join(one.text for one in remarks(found))
+    texts = " ".join(remark.text for remark in remarks(found))
     assert words in texts
     assert ("may be" in texts) is (date == "04/07" and start is None)
 
@@ -277,12 +281,12 @@ PROMPTS = (
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("behind", ["", " | tee out.txt", " > out 2>&1", "              \u2714  18:01:12"])
 def test_a_command_is_read_behind_any_prompt(prompt, behind):
-    every = frames(f"~/lab\n{prompt}zpool iostat -vly tank 5 2{behind}\n{ZPOOL}")
-    assert [frame.dt_us for frame in every] == [5_000_000, 5_000_000]
-    assert [frame.kernel[Flow("tank", "read")].count for frame in every] == [305, 50]
-    assert every[0].kernel[Flow("tank", "read")] == Completed(305, 7_864_320, 1_067_500, 457_500)
+    all_frames = frames(f"~/lab\n{prompt}zpool iostat -vly tank 5 2{behind}\n{ZPOOL}")
+    assert [frame.dt_us for frame in all_frames] == [5_000_000, 5_000_000]
+    assert [frame.kernel[Flow("tank", "read")].count for frame in all_frames] == [305, 50]
+    assert all_frames[0].kernel[Flow("tank", "read")] == Completed(305, 7_864_320, 1_067_500, 457_500)
     rows = "/^tank/ { ios += 5 * ($4 + $5) } END { print ios }"
-    assert ios(every) == awk(rows, ZPOOL)
+    assert ios(all_frames) == awk(rows, ZPOOL)
 
 
 @pytest.mark.parametrize("prompt", ["\u276f ", "\u279c  ~ ", "$ "])
@@ -304,14 +308,14 @@ def test_other_tools_take_their_command_behind_any_prompt(prompt):
     ],
 )
 def test_a_command_in_prose_is_none(prose):
-    every = frames(f"{prose}\n{ZPOOL}", ImportOptions(first_report="keep"))
-    assert [frame.dt_us for frame in every] == [1_000_000, 1_000_000]
+    all_frames = frames(f"{prose}\n{ZPOOL}", ImportOptions(first_report="keep"))
+    assert [frame.dt_us for frame in all_frames] == [1_000_000, 1_000_000]
 
 
 @pytest.mark.parametrize("prompt", ["# ", "\u276f ", "", "root@nas:~# sudo "])
 def test_a_head_on_the_line_of_its_command_is_read(prompt):
-    every = frames(f"{prompt}zpool iostat -vly tank 5{ZPOOL}")
-    assert [frame.dt_us for frame in every] == [5_000_000, 5_000_000]
+    all_frames = frames(f"{prompt}zpool iostat -vly tank 5{ZPOOL}")
+    assert [frame.dt_us for frame in all_frames] == [5_000_000, 5_000_000]
     text = (GOLDEN / "iostat_y.txt").read_text()
     body = text[text.index("Linux ") :]
     joined = read(f"{prompt}iostat -xy 1{body}")
@@ -350,9 +354,13 @@ MAILS = {
 def test_a_raw_mail_has_the_numbers_of_its_text(how, name):
     text = (GOLDEN / name).read_text()
     asked = ImportOptions(unit="us")
-    whole, every = frames(text, asked), frames(MAILS[how](text), asked)
-    assert (ios(every), timed(every), len(every)) == (ios(whole), timed(whole), len(whole))
-    assert ios(whole) + timed(whole) > 0
+    whole_frames, all_frames = frames(text, asked), frames(MAILS[how](text), asked)
+    assert (ios(all_frames), timed(all_frames), len(all_frames)) == (
+        ios(whole_frames),
+        timed(whole_frames),
+        len(whole_frames),
+    )
+    assert ios(whole_frames) + timed(whole_frames) > 0
 
 
 def test_lines_of_a_mail_are_named_by_their_numbers_in_the_file():
@@ -393,10 +401,10 @@ def test_a_restart_of_the_host_in_sar_begins_another_run():
     compact = re.sub(r"Average:.*\n", "", text).replace("\n\n00:01:33     LINUX", "\n00:01:33     LINUX")
     for shown in (text, compact, f"{text}00:01:36  COM a comment of 5 words\n", compact.replace("\t(2 CPU)", "")):
         found = read(shown)
-        every = list(found.frames())
-        assert ios(every) == awk(rows, text)
-        assert [frame.dt_us for frame in every] == [1_000_000] * 4
-        assert [bool(frame.marks) for frame in every] == [False, False, True, False]
+        all_frames = list(found.frames())
+        assert ios(all_frames) == awk(rows, text)
+        assert [frame.dt_us for frame in all_frames] == [1_000_000] * 4
+        assert [bool(frame.marks) for frame in all_frames] == [False, False, True, False]
         assert (found.exit_code, found.left) == (EXIT_DONE, [])
 
 
@@ -411,10 +419,10 @@ def test_a_restart_of_the_host_in_sar_begins_another_run():
 def test_an_empty_report_at_the_end_is_a_window_unless_the_text_may_be_cut_off(end, windows, words):
     head, row = "Device r/s w/s r_await w_await\n", "sda 10.00 0.00 1.00 0.00\n\n"
     found = read(f"$ iostat -dxyz 2 3\n{head}{row}{head}{row}{head}{end}")
-    every = list(found.frames())
-    assert len(every) == windows
-    assert ios(every) == 40
-    assert words in " ".join(one.text for one in remarks(found))
+    all_frames = list(found.frames())
+    assert len(all_frames) == windows
+    assert ios(all_frames) == 40
+    assert words in " ".join(remark.text for remark in remarks(found))
 
 
 HEAD = "Device r/s w/s r_await w_await\n"
@@ -501,7 +509,7 @@ latency      read  write   read  write   read  write   read  write  scrub
 
 def test_heads_of_zfs_on_linux_07_are_read():
     (frame,) = frames(ZPOOL_07)
-    counts = {(series.op, series.stage): one.count for series, one in frame.histograms.items()}
+    counts = {(series.op, series.stage): histogram.count for series, histogram in frame.histograms.items()}
     assert counts == {
         ("read", "total"): 19,
         ("write", "total"): 9,
@@ -518,9 +526,12 @@ def test_heads_of_zfs_on_linux_07_are_read():
 def test_a_smart_log_names_its_device_as_it_was_typed(typed):
     text = (GOLDEN / "smart_log_text.txt").read_text()
     assert "device:nvme0 " in text
-    whole, every = frames(text), frames(text.replace("device:nvme0 ", f"device:{typed} ").replace("/dev/nvme0", "it"))
-    assert ios(every) == ios(whole) > 0
-    assert typed.rpartition("/")[2] in {flow.device for frame in every for flow in frame.kernel}
+    whole_frames, all_frames = (
+        frames(text),
+        frames(text.replace("device:nvme0 ", f"device:{typed} ").replace("/dev/nvme0", "it")),
+    )
+    assert ios(all_frames) == ios(whole_frames) > 0
+    assert typed.rpartition("/")[2] in {flow.device for frame in all_frames for flow in frame.kernel}
 
 
 @pytest.mark.parametrize(
@@ -552,5 +563,5 @@ def test_smart_logs_without_an_empty_line_between_them_are_two(time):
         "Smart Log for NVME device:nvme0 namespace-id:ffffffff\nData Units Read\t: {}0\n"
         "Data Units Written\t: 70\nhost_read_commands\t: {}00\nhost_write_commands\t: 5\n"
     )
-    every = frames("".join(time.format(minute) + log.format(minute, minute) for minute in (28, 29, 31)))
-    assert [frame.kernel[Flow("nvme0", "read")].count for frame in every] == [100, 200]
+    all_frames = frames("".join(time.format(minute) + log.format(minute, minute) for minute in (28, 29, 31)))
+    assert [frame.kernel[Flow("nvme0", "read")].count for frame in all_frames] == [100, 200]

@@ -22,7 +22,7 @@ def test_the_wait_above_the_disk_and_the_disk_stay_apart():
     log = first.kernel[Flow("logs nvme0n1", "write")]
     assert (log.count, log.time_us, log.queue_us) == (900, 22_500, 900)
     assert first.kernel[Flow("logs nvme0n1", "read")].time_us is None
-    assert {one.name: one.members for one in first.devices if one.members} == {
+    assert {device.name: device.members for device in first.devices if device.members} == {
         "tank": ("tank mirror-0",), "tank mirror-0": ("tank mirror-0 sda", "tank mirror-0 sdb")
     }  # fmt: skip
     assert "the first report is of the time since the import of the pool and left out" in first.health.notice
@@ -39,7 +39,7 @@ def test_with_y_the_first_report_is_an_interval():
 def test_columns_of_buckets_are_stages():
     found = read(BUCKETS)
     frame = only(found.frames())
-    counts = {tuple(key)[1:]: one.count for key, one in frame.histograms.items()}
+    counts = {tuple(key)[1:]: histogram.count for key, histogram in frame.histograms.items()}
     assert counts == {
         ("read", "total"): 163,
         ("write", "total"): 340,
@@ -67,7 +67,7 @@ def test_a_damaged_row_of_buckets_leaves_out_the_table(good, bad):
 def test_a_damaged_row_of_a_vdev_is_named():
     found = read(RATES.replace("736ms", "7x6ms"))
     assert found.exit_code == EXIT_INCOMPLETE
-    assert all(one.kernel.keys().isdisjoint({Flow("tank", "write")}) for one in found.frames())
+    assert all(frame.kernel.keys().isdisjoint({Flow("tank", "write")}) for frame in found.frames())
 
 
 def test_device_and_op_overwrite_nothing():
@@ -75,7 +75,7 @@ def test_device_and_op_overwrite_nothing():
         with pytest.raises(UsageError, match="which can't be one"):
             read(text, ImportOptions(device="X"))
     asked = ImportOptions(op="read", stage="hba")
-    assert [one.kernel for one in frames(RATES, asked)] == [one.kernel for one in frames(RATES)]
+    assert [frame.kernel for frame in frames(RATES, asked)] == [frame.kernel for frame in frames(RATES)]
     assert only(frames(BUCKETS, asked)).histograms == only(frames(BUCKETS)).histograms
 
 
@@ -106,12 +106,12 @@ def test_outputs_of_openzfs_2_3_are_read_as_printed():
     lv, w, q, lp = (read((GOLDEN / f"zpool_zfs23_{name}.txt").read_text()) for name in ("lv", "w", "q", "lp"))
     assert [found.exit_code for found in (lv, w, q, lp)] == [EXIT_DONE] * 4
     histograms = only(w.frames()).histograms
-    counts = {(key.op, key.stage): one.count for key, one in histograms.items()}
+    counts = {(key.op, key.stage): histogram.count for key, histogram in histograms.items()}
     assert counts == {(op, stage): n for op, n in (("read", 9), ("write", 637)) for stage in ("total", "hba", "queue")}
     log = list(lv.frames())[1].kernel[Flow("logs /v2", "write")]
     assert (log.count, log.time_us) == (14, 14 * 15_000)
     assert only(q.frames()).outstanding == {"lab": Outstanding(0, 0)}
-    first, second = (one.kernel[Flow("lab", "write")] for one in lp.frames())
+    first, second = (frame.kernel[Flow("lab", "write")] for frame in lp.frames())
     assert (first.count, first.time_us, second.bytes) == (128, round(128 * 432_727.032), 2 * 1_375_676)
 
 
@@ -124,28 +124,30 @@ def test_the_interval_of_a_command_line_is_that_of_reports_without_times():
     assert [one.dt_us for one in untimed] == [10_000_000] * 2
     assert [one.kernel for one in untimed] == [one.kernel for one in timed]
     only_interval = _without_times(RATES).replace("tank 10 3", "tank 0.5")
-    assert [one.dt_us for one in frames(only_interval)] == [500_000] * 2
-    assert [one.dt_us for one in frames(_without_times(RATES).replace("tank 10 3", "tank"))] == [1_000_000] * 2
+    assert [frame.dt_us for frame in frames(only_interval)] == [500_000] * 2
+    assert [frame.dt_us for frame in frames(_without_times(RATES).replace("tank 10 3", "tank"))] == [1_000_000] * 2
 
 
 def test_each_command_line_begins_a_run():
     """Each has a first report since the import of the pool, and its own interval."""
     other = _without_times(RATES).replace("tank", "pool").replace("10 3", "2 3")
-    every = frames(_without_times(RATES) + other)
-    assert [one.dt_us for one in every] == [10_000_000] * 2 + [2_000_000] * 2
-    assert [{flow.device.split()[0] for flow in one.kernel} - {"logs"} for one in every] == [{"tank"}] * 2 + [
+    all_frames = frames(_without_times(RATES) + other)
+    assert [frame.dt_us for frame in all_frames] == [10_000_000] * 2 + [2_000_000] * 2
+    assert [{flow.device.split()[0] for flow in frame.kernel} - {"logs"} for frame in all_frames] == [{"tank"}] * 2 + [
         {"pool"}
     ] * 2
-    assert [mark.text for one in every for mark in one.marks] == ["line 32: another run of zpool iostat begins"]
+    assert [mark.text for frame in all_frames for mark in frame.marks] == [
+        "line 32: another run of zpool iostat begins"
+    ]
 
 
 def test_a_time_that_falls_begins_a_run():
     earlier = RATES.replace(" 10:00:", " 09:00:").partition("\n")[2]
-    every = frames(RATES + earlier)
-    assert [(one.wall, one.dt_us) for one in every] == [
+    all_frames = frames(RATES + earlier)
+    assert [(frame.wall, frame.dt_us) for frame in all_frames] == [
         (1_709_283_610, 10_000_000),
         (1_709_283_620, 10_000_000),
         (1_709_287_210, 10_000_000),
         (1_709_287_220, 10_000_000),
     ]
-    assert only([mark.text for one in every for mark in one.marks]).endswith("begins, its time falls")
+    assert only([mark.text for frame in all_frames for mark in frame.marks]).endswith("begins, its time falls")

@@ -134,11 +134,11 @@ def only(found):
 
 
 def counts_of(found):
-    return [h.count for one in found.frames() for h in one.histograms.values()]
+    return [h.count for frame in found.frames() for h in frame.histograms.values()]
 
 
 def remarks(found):
-    return [one for one in found.found if isinstance(one, Remark)]
+    return [remark for remark in found.found if isinstance(remark, Remark)]
 
 
 def counts(every):
@@ -148,9 +148,9 @@ def counts(every):
 def test_a_row_of_seven_columns_is_an_io_with_its_stages():
     frame = only(frames(f"TIMESTAMP  TOTAL(us) EMLXS(us)\n[...truncated...]\n{EMLXS * 8}[...truncated...]\n"))
     assert len(frame.outliers) == 8
-    one = frame.outliers[0]
-    assert dict(one.stages_us) == {"queue": 3, "hba": 85, "irq": 6, "completion": 1238738 + 165}
-    assert (one.total_us, one.unaccounted_us, one.wall) == (1238999, 2, 1460031184.0)
+    outlier = frame.outliers[0]
+    assert dict(outlier.stages_us) == {"queue": 3, "hba": 85, "irq": 6, "completion": 1238738 + 165}
+    assert (outlier.total_us, outlier.unaccounted_us, outlier.wall) == (1238999, 2, 1460031184.0)
     assert frame.histograms[Series("emlxs", "other", "hba")].max == 85
     assert not frame.health.undecoded_lines
 
@@ -184,7 +184,7 @@ def test_two_tables_of_the_same_ios_count_once_and_the_other_is_kept_as_it_was()
     frame = only(found.frames())
     assert only(frame.histograms) == Series("device1", "other", "total")
     assert only(frame.histograms.values()).count == 377_506
-    kept = {one["kind"]: dict(one["rows"]) for one in origin(found, frame).extra["imported"]["tables"]}
+    kept = {table["kind"]: dict(table["rows"]) for table in origin(found, frame).extra["imported"]["tables"]}
     assert kept["lquantize"] == {str(label): n for label, n in BOUNDS}
     assert sum(kept["lquantize"].values()) == sum(kept["quantize"].values()) == 377_506
     assert kept["lquantize"]["480000"] + kept["lquantize"]["540000"] == kept["quantize"]["524288"] == 302
@@ -270,7 +270,7 @@ def test_a_stack_in_the_key_of_bpftrace_is_named_by_its_innermost_functions():
     scalar = "@st[\n    schedule+35\n    io_schedule+9\n, dd]: count 1, average 18, total 18\n"
     found = read(text + scalar, ImportOptions(unit="us"))
     assert counts_of(found) == counts_of(read(text, ImportOptions(unit="us")))
-    assert "@st[schedule+35 < io_schedule+9, dd]: a single value" in " ".join(one.text for one in remarks(found))
+    assert "@st[schedule+35 < io_schedule+9, dd]: a single value" in " ".join(remark.text for remark in remarks(found))
 
 
 def test_the_edges_of_old_bpftrace():
@@ -297,10 +297,10 @@ def test_fio():
     frame = only(frames((GOLDEN / "fio.json").read_text()))
     reported = json.loads((GOLDEN / "fio.json").read_text())["jobs"][0]
     for op in ("read", "write"):
-        one = frame.histograms[Series("rr", op, "total")]
-        assert one.count == reported[op]["total_ios"] == frame.seen[Flow("rr", op)].count
-        assert one.max == reported[op]["clat_ns"]["max"] // 1000
-        assert one.mean == pytest.approx(reported[op]["clat_ns"]["mean"] / 1000, abs=0.01)
+        histogram = frame.histograms[Series("rr", op, "total")]
+        assert histogram.count == reported[op]["total_ios"] == frame.seen[Flow("rr", op)].count
+        assert histogram.max == reported[op]["clat_ns"]["max"] // 1000
+        assert histogram.mean == pytest.approx(reported[op]["clat_ns"]["mean"] / 1000, abs=0.01)
 
 
 def test_fio_without_bins_has_its_exact_means_and_says_what_to_do():
@@ -321,9 +321,9 @@ def test_what_fio_prints_for_people_is_of_the_same_ios():
 
 
 def test_iostat_of_linux_by_its_columns():
-    every = frames((GOLDEN / "iostat.txt").read_text())
-    assert len(every) == 3
-    assert all(400 < one.kernel[Flow("vda", "read")].count < 600 for one in every[:2])
+    all_frames = frames((GOLDEN / "iostat.txt").read_text())
+    assert len(all_frames) == 3
+    assert all(400 < frame.kernel[Flow("vda", "read")].count < 600 for frame in all_frames[:2])
     assert frames((GOLDEN / "iostat.json").read_text())[0].kernel[Flow("vda", "write")].count == 1
 
 
@@ -418,12 +418,12 @@ DATED = "2024 Mar  1 10:0{0}:{1:02}\n"
 )  # fmt: skip
 def test_a_length_that_the_text_does_not_have_is_that_of_the_others_or_an_assumption(times, asked, lengths, assumed):
     found = read("".join(f"{time}\nsd0\n{table([(1, 5)])}\n" for time in times), asked)
-    every = list(found.frames())
-    assert [one.dt_us / 1e6 for one in every] == lengths
-    made = origin(found, every[0])
-    assert made.assumed_length.startswith(assumed)
-    assert bool(made.assumed_length) == bool(assumed)
-    assert not assumed or "taken as" in made.reason
+    frames = list(found.frames())
+    assert [frame.dt_us / 1e6 for frame in frames] == lengths
+    given_origin = origin(found, frames[0])
+    assert given_origin.assumed_length.startswith(assumed)
+    assert bool(given_origin.assumed_length) == bool(assumed)
+    assert not assumed or "taken as" in given_origin.reason
 
 
 @pytest.mark.parametrize(
@@ -494,13 +494,13 @@ def fuzz(name, number):
     )
     try:
         found = read(mutated(SAMPLES[name], draw), asked, name)
-        every = list(found.frames())
+        frames = list(found.frames())
     except LatmonError:
         return
-    origin(found, every[0])
-    assert all(later.mono_us >= earlier.mono_us for earlier, later in pairwise(every))
-    for one in every:
-        assert all(is_clean(part) for series in one.histograms for part in series)
+    origin(found, frames[0])
+    assert all(later.mono_us >= earlier.mono_us for earlier, later in pairwise(frames))
+    for frame in frames:
+        assert all(is_clean(part) for series in frame.histograms for part in series)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -530,7 +530,7 @@ def test_export_and_import_keep_counts(tmp_path, to):
     import_command(exported, tmp_path / "c", ImportOptions())
     before, after = (
         [
-            {key: (one.bits, one.buckets) for key, one in item.histograms.items()}
+            {key: (histogram.bits, histogram.buckets) for key, histogram in item.histograms.items()}
             for item in open_recording(tmp_path / name)
             if hasattr(item, "histograms")
         ]
@@ -567,9 +567,9 @@ def test_what_a_stage_includes_survives_an_export_to_csv(tmp_path):
     import_command(tmp_path / "d.csv", tmp_path / "e", ImportOptions())
     old = open_recording(tmp_path / "e")
     assert old.origin.measured["hba"] == ()
-    reported = [[dict(one.histograms) for one in each if isinstance(one, Frame)] for each in (old, back)]
+    reported = [[dict(frame.histograms) for frame in each if isinstance(frame, Frame)] for each in (old, back)]
     assert reported[0] == reported[1]
-    assert [one.keys() for one in reported[0]] == [hba.keys(), hba.keys()]
+    assert [histograms_by_series.keys() for histograms_by_series in reported[0]] == [hba.keys(), hba.keys()]
 
 
 def test_a_threshold_of_zero_lists_every_io(tmp_path):
@@ -577,5 +577,5 @@ def test_a_threshold_of_zero_lists_every_io(tmp_path):
     for threshold in ("0", "1h"):
         out = tmp_path / threshold
         main(["import", str(GOLDEN / "blkparse_partial.txt"), "-o", str(out), "--threshold", threshold])
-        counts.append(sum(len(one.outliers) for one in open_recording(out) if isinstance(one, Frame)))
+        counts.append(sum(len(frame.outliers) for frame in open_recording(out) if isinstance(frame, Frame)))
     assert counts[0] > counts[1] == 0

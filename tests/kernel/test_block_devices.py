@@ -298,7 +298,7 @@ def test_the_bus_device_without_a_driver_is_still_named(host, looking):
 
 
 def values(device):
-    return {one.name: (one.value, one.source) for one in device.limits}
+    return {limit.name: (limit.value, limit.source) for limit in device.limits}
 
 
 def test_a_scsi_disk_s_limits_and_its_host_s(host, looking):

@@ -77,8 +77,8 @@ def host(tmp_path):
 
 
 def one(limits):
-    (found,) = limits
-    return found
+    (limit,) = limits
+    return limit
 
 
 def test_version_1_has_a_file_per_limit_and_counts_discards_as_writes(host):
@@ -318,8 +318,8 @@ def test_version_1_counts_the_ios_of_a_cgroup_alone(host):
     before = counted_by(reader, S)
     host.v1("a", {}, (13, 5, 3))
     host.v1("a/b", {}, (2, 0, 0))
-    found = cgroups.ios_between(before, counted_by(reader, 2 * S))
-    assert found == {
+    issued_ios_by_issuer = cgroups.ios_between(before, counted_by(reader, 2 * S))
+    assert issued_ios_by_issuer == {
         Issuer("loop0", "read", "/a"): IssuedIO(3, 3 * 4096),
         Issuer("loop0", "discard", "/a"): IssuedIO(1, 4096),
         Issuer("loop0", "read", "/a/b"): IssuedIO(1, 4096),
@@ -347,7 +347,7 @@ def test_version_2_counts_a_cgroup_with_those_below_it(host):
     # of one that is gone, or new, the I/Os are those of the cgroup above it
     gone = {name: one for name, one in after.items() if name != path}
     for pair in ((before, gone), (gone, after)):
-        names = {one.cgroup for one in cgroups.ios_between(*pair)}
+        names = {issuer.cgroup for issuer in cgroups.ios_between(*pair)}
         assert path not in names
     assert cgroups.ios_between(before, gone)[Issuer("loop0", "read", "/machine.slice")].count == 5
 
@@ -367,8 +367,8 @@ def test_counters_of_a_cgroup_that_can_not_be_count_nothing(host, now):
     reader = cgroups.CgroupIos(host.proc, host.root, at_once)
     before = counted_by(reader, S)
     host.v2("a", "", f"7:0 {now} wbytes=4096 wios=1\n")
-    found = cgroups.ios_between(before, counted_by(reader, 2 * S))
-    assert found == {Issuer("loop0", "write", "/a"): IssuedIO(1, 4096)}
+    issued_ios_by_issuer = cgroups.ios_between(before, counted_by(reader, 2 * S))
+    assert issued_ios_by_issuer == {Issuer("loop0", "write", "/a"): IssuedIO(1, 4096)}
 
 
 def test_ios_of_too_many_cgroups_or_of_none_are_not_counted(host, monkeypatch):
@@ -390,9 +390,9 @@ def test_cgroups_are_numbered_by_their_directories(host):
     numbered = {
         number: path for path, number in ((name, (host.root / f"cg1{name}").stat().st_ino) for name in ("/a", "/a/b"))
     }
-    found = cgroups.numbers(host.proc)
-    assert numbered.items() <= found.items()
-    assert set(found.values()) == {"/", "/a", "/a/b"}  # of version 1, which has the controller here
+    numbers = cgroups.numbers(host.proc)
+    assert numbered.items() <= numbers.items()
+    assert set(numbers.values()) == {"/", "/a", "/a/b"}  # of version 1, which has the controller here
     host.write("proc/self/mountinfo", "\n".join(host.mounts().splitlines()[2:]))
     assert set(cgroups.numbers(host.proc).values()) == {"/", "/c"}
     host.write("proc/self/mountinfo", "")
@@ -546,8 +546,8 @@ def test_a_file_with_nonsense_gives_no_name_or_a_clean_one(host, text):
 
 def process(host, pid, *threads, comm="dd", cgroup="0::/web.service\n", ended=0):
     """(read, written) of each thread, and the bytes that children which have ended read."""
-    sums = [sum(one[at] for one in threads) for at in range(2)]
-    places = {"": (sums[0] + ended, sums[1])} | {f"task/{pid + at}": one for at, one in enumerate(threads)}
+    sums = [sum(thread[at] for thread in threads) for at in range(2)]
+    places = {"": (sums[0] + ended, sums[1])} | {f"task/{pid + at}": thread for at, thread in enumerate(threads)}
     for name, (read, written) in places.items():
         directory = host.proc / str(pid) / name
         directory.mkdir(exist_ok=True, parents=True)
@@ -599,8 +599,12 @@ def test_bytes_that_this_process_writes_are_those_of_the_kernel(tmp_path):
     with (tmp_path / "file").open("wb") as file:
         file.write(bytes(size))
         os.fsync(file.fileno())
-    found = cgroups.bytes_between(before, reader.sample())
-    own = [one.bytes for issuer, one in found.items() if (issuer.pid, issuer.op) == (os.getpid(), "write")]
+    issued_ios_by_issuer = cgroups.bytes_between(before, reader.sample())
+    own = [
+        issued_io.bytes
+        for issuer, issued_io in issued_ios_by_issuer.items()
+        if (issuer.pid, issuer.op) == (os.getpid(), "write")
+    ]
     if not own:
         pytest.skip("the directory for tests is on no device, or the kernel counts no I/O of processes")
     assert own == [pytest.approx(size, rel=0.05)]

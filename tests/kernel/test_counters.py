@@ -53,7 +53,7 @@ def test_a_clock_that_is_set_changes_no_interval(host, set_by_s):
         interval = difference(before, after)
         assert interval.dt_us == 1_000_000
         assert interval.kernel[Flow("vda", "read")].count == 3
-    assert [one.wall for one in samples[1:]] == [1_700_000_001.0 + set_by_s, 1_700_000_002.0 + set_by_s]
+    assert [sample.wall for sample in samples[1:]] == [1_700_000_001.0 + set_by_s, 1_700_000_002.0 + set_by_s]
 
 
 def test_partitions_are_not_counted_again(host):
@@ -227,7 +227,7 @@ def test_hidden_nvme_paths_all_have_number_0_0_and_each_is_counted(host):
         "nvme0n1": 0,
         "nvme1n1": 0,
     }
-    assert {one.name: one.members for one in kernel.devices if one.kind == "nvme-head"} == {
+    assert {device.name: device.members for device in kernel.devices if device.kind == "nvme-head"} == {
         "nvme0n1": ("nvme0c0n1",),
         "nvme1n1": ("nvme1c1n1",),
     }
@@ -299,15 +299,15 @@ def test_a_line_that_a_reading_leaves_out_does_not_bring_the_past_when_it_is_bac
     kernel = sampler(host)
     samples = [kernel.sample()]
     diskstats = host.proc / "diskstats"
-    whole = diskstats.read_text()
-    diskstats.write_text("".join(line for line in whole.splitlines(True) if "sda" not in line))
+    text = diskstats.read_text()
+    diskstats.write_text("".join(line for line in text.splitlines(True) if "sda" not in line))
     samples.append(kernel.sample())
     host.count("sda", columns(1_000_070))
     samples.append(kernel.sample())
-    found = [difference(*pair) for pair in itertools.pairwise(samples)]
-    assert [Flow("sda", "read") in one.kernel for one in found] == [False, False]
-    assert [one.removed for one in found] == [(), ()]
-    assert [one.undecoded for one in found] == [1, 1]
+    differences = [difference(*pair) for pair in itertools.pairwise(samples)]
+    assert [Flow("sda", "read") in difference.kernel for difference in differences] == [False, False]
+    assert [difference.removed for difference in differences] == [(), ()]
+    assert [difference.undecoded for difference in differences] == [1, 1]
     host.count("sda", columns(1_000_090))
     assert difference(samples[-1], kernel.sample()).kernel[Flow("sda", "read")].count == 20
 
@@ -320,10 +320,10 @@ def test_without_an_identity_a_device_with_a_past_is_not_new(tmp_path):
     host.count("sda", columns(1_000_000))
     (host.sys / "block").rename(tmp_path / "away")
     kernel = sampler(host)
-    whole = (host.proc / "diskstats").read_text()
-    (host.proc / "diskstats").write_text("".join(line for line in whole.splitlines(True) if "sda" not in line))
+    text = (host.proc / "diskstats").read_text()
+    (host.proc / "diskstats").write_text("".join(line for line in text.splitlines(True) if "sda" not in line))
     before = kernel.sample()
-    (host.proc / "diskstats").write_text(f"{whole}   8   16 sdb {' '.join(map(str, columns(30)))}\n")
+    (host.proc / "diskstats").write_text(f"{text}   8   16 sdb {' '.join(map(str, columns(30)))}\n")
     found = difference(before, kernel.sample()).kernel
     assert {flow.device for flow in found} == {"vda", "sdb"}
     assert found[Flow("sdb", "read")].count == 30

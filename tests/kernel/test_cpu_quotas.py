@@ -53,10 +53,10 @@ def test_periods_and_ios_between_two_looks(tmp_path, version):
         samples.append(reader.sample(clock[0]))
     rows = tables_between(samples[0], samples[-1])[CPU_QUOTAS]
     pod = {key: value for key, value in rows.items() if key.cgroup == "/pod"}
-    whole = QuotaPeriods(*(sum(getattr(row, name) for row in pod.values()) for name in QuotaPeriods.__slots__))
-    assert (whole.periods, whole.throttled, whole.throttled_us) == (100, 90, 840_000)
+    quota_periods = QuotaPeriods(*(sum(getattr(row, name) for row in pod.values()) for name in QuotaPeriods.__slots__))
+    assert (quota_periods.periods, quota_periods.throttled, quota_periods.throttled_us) == (100, 90, 840_000)
     assert CpuQuota("/pod", "orders-api/7", 16_000, 100_000) in pod
-    assert whole.io_bytes > 0
+    assert quota_periods.io_bytes > 0
     assert {key.cgroup for key in rows} == {"/pod", "/roomy"}
     assert sum(rows[key].throttled for key in rows if key.cgroup == "/roomy") == 0
 

@@ -14,29 +14,29 @@ def spent(*readings):
 
 
 def test_a_sample_counts_for_the_time_nearest_to_it():
-    found = spent((100, 0, 0), (120, 4, 7), (160, 2, 0))
-    assert dict(found.in_driver) == {0: 10, 4: 30, 2: 20}
-    assert dict(found.queued) == {0: 30, 7: 30}
+    spent_us = spent((100, 0, 0), (120, 4, 7), (160, 2, 0))
+    assert dict(spent_us.in_driver) == {0: 10, 4: 30, 2: 20}
+    assert dict(spent_us.queued) == {0: 30, 7: 30}
 
 
 def test_reading_more_often_while_it_is_busy_weighs_nothing_twice():
     """Busy for 200 ms of a second: read every 100 ms while idle, every 10 ms while busy."""
     idle = [(ms, 0, 0) for ms in (*range(0, 400, 100), *range(700, 1001, 100))]
-    found = spent(*sorted([*idle, *((ms, 8, 0) for ms in range(405, 605, 10))]))
-    assert sum(found.in_driver.values()) == 1000
-    assert found.in_driver[8] == pytest.approx(290, abs=60), "the idle readings on both sides are 100 ms away"
+    spent_us = spent(*sorted([*idle, *((ms, 8, 0) for ms in range(405, 605, 10))]))
+    assert sum(spent_us.in_driver.values()) == 1000
+    assert spent_us.in_driver[8] == pytest.approx(290, abs=60), "the idle readings on both sides are 100 ms away"
     rare = spent(*((ms, 8 if 400 < ms < 600 else 0, 0) for ms in range(0, 1001, 50)))
     assert rare.in_driver[8] == 150
 
 
 def test_where_the_queue_is_not_separated_it_is_absent():
-    found = spent((0, 3, None), (10, 3, None))
-    assert (dict(found.in_driver), dict(found.queued)) == ({3: 10}, {})
+    spent_us = spent((0, 3, None), (10, 3, None))
+    assert (dict(spent_us.in_driver), dict(spent_us.queued)) == ({3: 10}, {})
 
 
 def test_nothing_is_known_long_after_a_reading():
-    found = spent((0, 1, 0), (60_000, 2, 0))
-    assert dict(found.in_driver) == {1: REACH_US // 1000, 2: REACH_US // 1000}
+    spent_us = spent((0, 1, 0), (60_000, 2, 0))
+    assert dict(spent_us.in_driver) == {1: REACH_US // 1000, 2: REACH_US // 1000}
 
 
 def test_one_that_comes_late_is_left_out():
@@ -53,10 +53,10 @@ def test_no_time_is_lost_or_counted_twice(steps):
     for step_us, driver in steps:
         now_us += step_us
         time.read(now_us, driver, 0)
-    whole = sum(time.spent().in_driver.values())
+    total = sum(time.spent().in_driver.values())
     first_us = steps[0][0]
-    assert whole == (now_us - first_us) // 1000
-    assert whole == sum(time.spent().queued.values())
+    assert total == (now_us - first_us) // 1000
+    assert total == sum(time.spent().queued.values())
 
 
 def test_an_interval_is_a_difference():
@@ -76,8 +76,8 @@ def test_another_device_of_the_same_name_begins_again():
 
 
 def test_great_depths_are_the_end_of_their_bucket():
-    found = spent(*((at, (257, 512, 513)[at // 10], 300) for at in range(30)))
-    assert (found.in_driver.keys(), found.queued.keys()) == ({288, 512, 576}, {320})
+    spent_us = spent(*((at, (257, 512, 513)[at // 10], 300) for at in range(30)))
+    assert (spent_us.in_driver.keys(), spent_us.queued.keys()) == ({288, 512, 576}, {320})
 
 
 def test_the_table_is_bounded():
@@ -94,5 +94,5 @@ def test_the_depths_of_a_device_that_was_idle_are_no_longer_than_the_interval():
     before = passed.spent()
     passed.read(4_000_000, 0, 0)
     passed.read(5_000_000, 32, 8)
-    found = between(before, passed.spent(), 1_000_000)
-    assert (dict(found.in_driver), dict(found.queued)) == ({0: 500, 32: 500}, {0: 500, 8: 500})
+    depths = between(before, passed.spent(), 1_000_000)
+    assert (dict(depths.in_driver), dict(depths.queued)) == ({0: 500, 32: 500}, {0: 500, 8: 500})

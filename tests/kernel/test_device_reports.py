@@ -24,7 +24,7 @@ def host(tmp_path):
 
 def values(host, name):
     block = host.sys / "block" / name
-    return {one.name: one.value for one in reports(block, directories_above(block))}
+    return {report.name: report.value for report in reports(block, directories_above(block))}
 
 
 def test_a_scsi_disk_reports_its_commands_its_state_and_its_adapters_link(host):
@@ -114,11 +114,11 @@ def test_a_change_is_a_new_row_of_the_device_at_most_once_a_minute(host):
     seconds = itertools.count(100, 10)
     kernel = KernelSampler(host.proc, host.sys, (), FrameClock(lambda: next(seconds) * 1_000_000, lambda: 0.0))
     (first,) = kernel.sample().devices
-    assert [one.value for one in first.reports] == [1]
+    assert [report.value for report in first.reports] == [1]
     host.write(f"sys/{MPTSAS}/ioerr_cnt", "0x5\n")
     samples = [kernel.sample().devices for _ in range(block_devices.REPORTS_S // 10)]
     assert not any(samples[:-1])
-    assert [one.value for one in samples[-1][0].reports] == [5]
+    assert [report.value for report in samples[-1][0].reports] == [5]
 
 
 def test_another_disk_of_the_name_has_its_own_reports_at_once(host):
@@ -131,4 +131,4 @@ def test_another_disk_of_the_name_has_its_own_reports_at_once(host):
     host.mptsas()
     host.write(f"sys/{MPTSAS}/ioerr_cnt", "0x2\n")
     (now,) = kernel.sample().devices
-    assert [one.value for one in now.reports] == [2]
+    assert [report.value for report in now.reports] == [2]

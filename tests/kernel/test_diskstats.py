@@ -157,8 +157,8 @@ def test_hidden_disks_have_one_number_and_a_line_each():
         b"0 0 nvme0c0n1 300 0 2400 900 0 0 0 0 0 0 0 0 0 0 0\n"
         b"259 2 nvme1n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     )
-    found = parse(raw).counters
-    assert {name: line.ops["read"].count for name, line in found.items()} == {
+    counters = parse(raw).counters
+    assert {name: line.ops["read"].count for name, line in counters.items()} == {
         "nvme1c1n1": 100,
         "nvme0c0n1": 300,
         "nvme1n1": 0,

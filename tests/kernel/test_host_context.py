@@ -98,10 +98,10 @@ SNMP = "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm RetransSegs InErrs\nTcp: 1 {} 0
     ],
 )  # fmt: skip
 def test_values_of_a_file(tmp_path, file, before, after, found):
-    made = after_a_second(tmp_path, {file: before}, {file: after})
-    assert made.keys() == found.keys()
+    context_values = after_a_second(tmp_path, {file: before}, {file: after})
+    assert context_values.keys() == found.keys()
     for name, value in found.items():
-        assert made[name] == value if isinstance(value, ContextValue) else made[name].ratio == value
+        assert context_values[name] == value if isinstance(value, ContextValue) else context_values[name].ratio == value
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_a_slow_file_is_read_less_often_and_its_next_value_covers_all_of_the_tim
         clock.sleep(1)
         put(tmp_path, "pressure/cpu", psi(at * 100_000, 0))
         samples.append(reader.sample())
-    found = [context_difference(one, other).get("psi_cpu_some") for one, other in pairwise(samples)]
-    measured = [one for one in found if one]
+    context_values = [context_difference(one, other).get("psi_cpu_some") for one, other in pairwise(samples)]
+    measured = [context_value for context_value in context_values if context_value]
     assert len(measured) == 2, "every third second"
-    assert {(one.total, one.weight) for one in measured} == {(300_000, 3 * S)}
+    assert {(context_value.total, context_value.weight) for context_value in measured} == {(300_000, 3 * S)}
 
 
 def test_a_file_that_comes_later_is_found(tmp_path):
@@ -149,15 +149,15 @@ def test_a_file_that_comes_later_is_found(tmp_path):
 def test_this_machine():
     reader = HostContextReader(Path("/proc"))
     before = reader.sample()
-    for one in reader._files:
-        one.due_ns = 0
+    for file in reader._files:
+        file.due_ns = 0
     time.sleep(0.2)
-    found = context_difference(before, reader.sample())
-    assert found.keys() <= CONTEXT.keys()
-    assert {"dirty", "writeback", "tcp_retransmits", "direct_reclaims"} <= found.keys()
-    assert ("psi_io_some" in found) == bool(_readable("/proc/pressure/io"))
-    assert found["direct_reclaims"].weight >= 200_000
-    for name, value in found.items():
+    context_values = context_difference(before, reader.sample())
+    assert context_values.keys() <= CONTEXT.keys()
+    assert {"dirty", "writeback", "tcp_retransmits", "direct_reclaims"} <= context_values.keys()
+    assert ("psi_io_some" in context_values) == bool(_readable("/proc/pressure/io"))
+    assert context_values["direct_reclaims"].weight >= 200_000
+    for name, value in context_values.items():
         assert CONTEXT[name].scaled(value.ratio) >= 0
 
 

@@ -99,8 +99,8 @@ def test_handlers_that_one_handler_calls_share_its_interrupt(host):
     reader = Interrupts(host.sys)
 
     def shared_with(*handlers):
-        table = {one: replace(RUNS, caller=caller.get(one.irq, UNKNOWN_IRQ)) for one in handlers}
-        return {one.name: runs.shared_with for one, runs in reader.reported(table, {}).items()}
+        table = {handler: replace(RUNS, caller=caller.get(handler.irq, UNKNOWN_IRQ)) for handler in handlers}
+        return {handler.name: runs.shared_with for handler, runs in reader.reported(table, {}).items()}
 
     vmd, drive, switch, other = (
         Handler(24, "vmd0"),
@@ -220,15 +220,15 @@ def test_a_function_with_msis_does_not_use_its_line(host):
 def test_sysfs_is_read_again_for_a_new_handler_and_now_and_then(host, monkeypatch):
     looked = []
     monkeypatch.setattr(interrupts, "functions", lambda sys: looked.append(sys) or functions(sys))
-    one = Interrupts(host.sys)
+    given_interrupts = Interrupts(host.sys)
     first, second = {Handler(1, "a"): RUNS}, {Handler(2, "b"): RUNS}
-    one.reported({}, {})
+    given_interrupts.reported({}, {})
     for table in (first, first, second, first, first | second):
-        one.reported(table, {})
+        given_interrupts.reported(table, {})
     assert len(looked) == 2
     host.irq(1, "a,new")
     for _ in range(100):
-        found = one.reported(first, {})
+        found = given_interrupts.reported(first, {})
     assert len(looked) == 3
     assert found[Handler(1, "a")].shared_with == ("new",)
 

@@ -46,9 +46,9 @@ def rows(proc, codes, devices=BFQ, sizes=lambda _: 4096, seconds=8):
 
 
 def test_low_priorities_and_their_bytes_between_two_looks(proc):
-    found = rows(proc, {7: IDLE, 8: USUAL, 9: LOWEST}, sizes=lambda second: 4096 * (1 + second))
-    assert found.keys() == {IoPriority("backup/7", IDLE_CLASS, 0), IoPriority("a_b/9", BEST_EFFORT, 7)}
-    backup = found[IoPriority("backup/7", IDLE_CLASS, 0)]
+    actual_rows = rows(proc, {7: IDLE, 8: USUAL, 9: LOWEST}, sizes=lambda second: 4096 * (1 + second))
+    assert actual_rows.keys() == {IoPriority("backup/7", IDLE_CLASS, 0), IoPriority("a_b/9", BEST_EFFORT, 7)}
+    backup = actual_rows[IoPriority("backup/7", IDLE_CLASS, 0)]
     assert (backup.lasted_us, backup.io_bytes) == (6 * S, 6 * 4096)
 
 

@@ -35,10 +35,10 @@ class Kmsg:
     def _read(self, _file, _size):
         if not self.records:
             raise BlockingIOError
-        one = self.records.pop(0)
-        if isinstance(one, OSError):
-            raise one
-        return one
+        record = self.records.pop(0)
+        if isinstance(record, OSError):
+            raise record
+        return record
 
     def lines(self, *records, at_s=101, devices=DEVICES):
         return self.events(*records, at_s=at_s, devices=devices).marks

@@ -49,13 +49,16 @@ def test_disks_have_names_models_and_kinds():
     sampler: Sampler = Machine(*ILLUMOS).sampler()
     sampler.sample()
     sampler.start()
-    assert {one.name: (one.kind, one.driver, one.model, one.serial, one.timed) for one in sampler.devices} == {
+    assert {
+        device.name: (device.kind, device.driver, device.model, device.serial, device.timed)
+        for device in sampler.devices
+    } == {
         "blkdev0": ("disk", "blkdev", "SAMSUNG MZQL21T9HCJR-00A07", "S64GNE0R000000", True),
         "sd2": ("disk", "sd", "VMware Virtual disk", "6000c29abc", True),
         "sd10": ("other", "sd", "NECVMWar VMware IDE CDR10", "", True),
         "rpool": ("other", "zfs", "", "", False),
     }
-    assert [one.name for one in sampler.devices] == ["blkdev0", "sd2", "sd10", "rpool"]
+    assert [device.name for device in sampler.devices] == ["blkdev0", "sd2", "sd10", "rpool"]
     sampler.require_selected()
     sampler.close()
 

@@ -55,14 +55,14 @@ def test_it_is_read_every_ten_seconds():
 
 def test_permanent_loops_are_no_items_of_a_queue():
     """QLogic's completion threads of Solaris 11.3: each of the 8 tasks is a loop, none has ever ended."""
-    qlc = next(one for one in read(FIRST, SECOND) if one.name == "qlc_0_comp_thd")
+    qlc = next(taskq for taskq in read(FIRST, SECOND) if taskq.name == "qlc_0_comp_thd")
     assert (qlc.threads, qlc.active, qlc.waiting, qlc.priority, qlc.ever) == (8, 8, 0, 99, 0)
     assert (qlc.tasks, qlc.executed, qlc.time_us) == (0, 0, 0)
     assert qlc.loops
 
 
 def test_counts_are_those_since_the_reading_before():
-    zio = next(one for one in read(FIRST, SECOND) if one.name == "zio_write_intr")
+    zio = next(taskq for taskq in read(FIRST, SECOND) if taskq.name == "zio_write_intr")
     assert zio == Taskq(
         "zio_write_intr",
         0,
@@ -82,12 +82,12 @@ def test_counts_are_those_since_the_reading_before():
 
 def test_of_a_first_reading_only_what_is_now_is_known():
     reported = read(FIRST)
-    assert {one.name for one in reported} == {"zio_write_intr", "qlc_0_comp_thd"}
-    assert {(one.span_us, one.tasks, one.executed, one.time_us) for one in reported} == {(0, 0, 0, None)}
+    assert {taskq.name for taskq in reported} == {"zio_write_intr", "qlc_0_comp_thd"}
+    assert {(taskq.span_us, taskq.tasks, taskq.executed, taskq.time_us) for taskq in reported} == {(0, 0, 0, None)}
 
 
 def test_the_busy_ones_are_reported_those_of_io_first():
-    assert [(one.name, one.instance) for one in read(FIRST, SECOND)] == [
+    assert [(taskq.name, taskq.instance) for taskq in read(FIRST, SECOND)] == [
         ("zio_write_intr", 0),
         ("qlc_0_comp_thd", 0),
         ("callout_taskq", 0),
@@ -101,27 +101,27 @@ def test_no_busy_queue_is_not_the_same_as_none_read():
 
 def test_a_queue_made_again_has_counts_of_its_own():
     again = SECOND.replace(b"zio_write_intr:crtime\t60.1", b"zio_write_intr:crtime\t1199080.5")
-    zio = next(one for one in read(FIRST, again) if one.name == "zio_write_intr")
+    zio = next(taskq for taskq in read(FIRST, again) if taskq.name == "zio_write_intr")
     assert (zio.span_us, zio.executed, zio.time_us, zio.ever) == (0, 0, None, 6200)
 
 
 @pytest.mark.parametrize("name", ["executed", "tasks", "totaltime"])
 def test_counters_of_a_queue_that_fell_are_not_known(name):
     second = re.sub(rb"(zio_write_intr:%b\t)\d+" % name.encode(), rb"\g<1>7", SECOND)
-    zio = next(one for one in read(FIRST, second) if one.name == "zio_write_intr")
+    zio = next(taskq for taskq in read(FIRST, second) if taskq.name == "zio_write_intr")
     assert (zio.span_us, zio.executed, zio.time_us) == (0, 0, None)
 
 
 def test_there_are_no_more_than_a_screen_takes(monkeypatch):
     monkeypatch.setattr(kstat, "MAX_REPORTED", 1)
-    assert [one.name for one in read(FIRST, SECOND)] == ["zio_write_intr"]
+    assert [taskq.name for taskq in read(FIRST, SECOND)] == ["zio_write_intr"]
 
 
 @pytest.mark.parametrize("number", [b"-1", b"x", b"9" * 20])
 def test_a_queue_that_makes_no_sense_is_counted(number):
     machine = Machine(FIRST.replace(b"qlc_0_comp_thd:nactive\t8", b"qlc_0_comp_thd:nactive\t" + number))
     sampler = machine.sampler
-    assert "qlc_0_comp_thd" not in {one.name for one in sampler.sample() or ()}
+    assert "qlc_0_comp_thd" not in {taskq.name for taskq in sampler.sample() or ()}
     assert sampler.undecoded == 1
 
 

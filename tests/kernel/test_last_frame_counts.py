@@ -81,8 +81,8 @@ def test_at_the_start_they_are_left_out_until_they_are_read_in_time(builder):
 
 
 def test_of_a_reader_that_is_always_late_the_first_three_are_left_out(builder):
-    found = [builder.kernel(number % 2 * LAG_US, (number + 1) % 2 * LAG_US) for number in range(5)]
-    assert [one == STILL for one in found] == [True, True, True, False, False]
+    kernels = [builder.kernel(number % 2 * LAG_US, (number + 1) % 2 * LAG_US) for number in range(5)]
+    assert [kernel == STILL for kernel in kernels] == [True, True, True, False, False]
 
 
 def test_after_a_restart_of_the_probe_they_are_left_out_again(builder):

@@ -101,7 +101,10 @@ def test_routes_of_ipv6_and_a_link_s_own_address(host):
     (host.proc / "net/ipv6_route").write_text(routes + line.format(local, "80", UP | 0x200, "lo") + "torn\n")
     for name, address in (("nvme0", "2001:db8::7"), ("nvme1", "2001:db9::7"), ("nvme2", "fe80::1%eth1")):
         host.controller(name, "tcp", f"traddr={address},trsvcid=4420")
-    assert {name: one["controllers"] for name, one in host.cards().items()} == {"eth0": "nvme0", "eth1": "nvme1, nvme2"}
+    assert {name: card["controllers"] for name, card in host.cards().items()} == {
+        "eth0": "nvme0",
+        "eth1": "nvme1, nvme2",
+    }
 
 
 def test_below_a_vlan_on_a_bond_are_the_cards(host):
@@ -110,7 +113,7 @@ def test_below_a_vlan_on_a_bond_are_the_cards(host):
     host.interface("loop0", "loop0")
     host.controller("nvme0", "tcp", f"{TO},host_iface=bond0.12")
     host.controller("nvme1", "tcp", f"{TO},host_iface=loop0")
-    assert {name: one["controllers"] for name, one in host.cards().items()} == {"eth0": "nvme0", "eth1": "nvme0"}
+    assert {name: card["controllers"] for name, card in host.cards().items()} == {"eth0": "nvme0", "eth1": "nvme0"}
 
 
 def test_the_driver_of_another_interface_of_the_same_name_is_not_asked(host):
@@ -131,7 +134,7 @@ def test_the_card_is_a_section_and_its_driver_a_module(host):
 @pytest.mark.skipif(python.platform != "linux", reason="needs Linux")
 def test_a_driver_of_this_very_host_answers():
     assert driver_info("no-such-card") is driver_info(os.fsdecode(b"eth\xff")) is None
-    real = [one.parents[1].name for one in Path("/sys/class/net").glob("*/device/driver")]
+    real = [path.parents[1].name for path in Path("/sys/class/net").glob("*/device/driver")]
     if not real:
         pytest.skip("no network card here")
     assert any(info and info.version and info.bus for info in map(driver_info, real))

@@ -150,10 +150,10 @@ def test_many_counters_are_read_in_turn_and_none_is_lost(tmp_path):
         disks.read()
     for name in disks.devices:
         disks.put(name, 2)
-    found = [disks.read() for _ in range(3)]
-    assert sum(map(len, found)) == 150
-    assert max(map(len, found)) == 64
-    assert {time_outs for some in found for time_outs in some.values()} == {2}
+    texts = [disks.read() for _ in range(3)]
+    assert sum(map(len, texts)) == 150
+    assert max(map(len, texts)) == 64
+    assert {time_outs for text in texts for time_outs in text.values()} == {2}
 
 
 def test_a_mark_says_that_it_is_of_a_counter():

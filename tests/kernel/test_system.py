@@ -88,8 +88,8 @@ def newest(aside: Aside) -> Sample:
     """The sample of the reading that is under way."""
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
-        if (found := aside.sample()).shown:
-            return found
+        if (sample := aside.sample()).shown:
+            return sample
         time.sleep(0.002)
     raise AssertionError("no reading ended")
 
@@ -179,22 +179,22 @@ def test_a_reading_begins_just_before_its_sample(slow, now, monkeypatch):
 
 
 def test_disks_of_kstat_are_read_aside(tmp_path, monkeypatch):
-    made, asked = sampler_of(Options(proc=Path("/proc")))
-    assert (type(made).__name__, asked) == ("KernelSampler", "")
+    sampler, asked = sampler_of(Options(proc=Path("/proc")))
+    assert (type(sampler).__name__, asked) == ("KernelSampler", "")
     monkeypatch.setenv("LATMON_KSTAT", "/usr/bin/true")
-    made, asked = sampler_of(Options(proc=tmp_path))
-    assert (type(made), asked) == (Aside, "kstat")
+    sampler, asked = sampler_of(Options(proc=tmp_path))
+    assert (type(sampler), asked) == (Aside, "kstat")
 
 
 def queues(run, now) -> TaskQueues:
     return TaskQueues("kstat", TaskqSampler(now.clock, run))
 
 
-def reported(made: TaskQueues) -> tuple[Taskq, ...]:
+def reported(task_queues: TaskQueues) -> tuple[Taskq, ...]:
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
-        if (found := made.sample()) is not None:
-            return found
+        if (taskqs := task_queues.sample()) is not None:
+            return taskqs
         time.sleep(0.002)
     raise AssertionError("no reading ended")
 
@@ -206,14 +206,14 @@ def test_task_queues_are_read_aside_each_ten_seconds(now):
         asked.append(threading.get_ident())
         return (GOLDEN / "solaris-taskq-1-synthetic.txt").read_bytes() + b"nonsense\n"
 
-    made = queues(run, now)
-    assert made.sample() is None
-    assert reported(made)
-    assert made.undecoded == 1
-    assert made.sample() is None
-    assert (made.undecoded, len(asked)) == (0, 1)
+    task_queues = queues(run, now)
+    assert task_queues.sample() is None
+    assert reported(task_queues)
+    assert task_queues.undecoded == 1
+    assert task_queues.sample() is None
+    assert (task_queues.undecoded, len(asked)) == (0, 1)
     now.us += EVERY_US
-    assert reported(made)
+    assert reported(task_queues)
     assert threading.get_ident() not in asked
 
 
@@ -225,9 +225,9 @@ def test_task_queues_that_hang_or_fail_are_left_out(now):
         ended.set()
         raise UnavailableError("kstat can't be run.")
 
-    made = queues(run, now)
-    assert [made.sample() for _ in range(3)] == [None] * 3
+    task_queues = queues(run, now)
+    assert [task_queues.sample() for _ in range(3)] == [None] * 3
     held.set()
     assert ended.wait(WAIT_S)
-    assert made.sample() is None
+    assert task_queues.sample() is None
     assert TaskQueues("").sample() is None

@@ -48,11 +48,11 @@ class Ran:
 
 def test_nvme_cli_comes_before_smartctl():
     ran = Ran(nvme=NVME, smartctl=SMARTCTL)
-    found = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
+    logs = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
     assert ran.commands == [
         ("/usr/sbin/nvme", command, "/dev/nvme0n1", "--output-format=json") for command in ("smart-log", "id-ctrl")
     ]
-    assert found["nvme0n1"] == (
+    assert logs["nvme0n1"] == (
         DeviceReport("critical_warning", 0, "nvme"),
         DeviceReport("media_errors", 0, "nvme"),
         DeviceReport("num_err_log_entries", 17, "nvme"),
@@ -65,9 +65,9 @@ def test_nvme_cli_comes_before_smartctl():
 
 def test_smartctl_reads_what_nvme_cli_can_not():
     ran = Ran(nvme=subprocess.TimeoutExpired("nvme", 5), smartctl=SMARTCTL)
-    found = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
-    assert [one.source for one in found["nvme0n1"]] == ["smartctl"] * 5
-    assert {one.name: one.value for one in found["nvme0n1"]}["media_errors"] == 2
+    logs = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
+    assert [device_report.source for device_report in logs["nvme0n1"]] == ["smartctl"] * 5
+    assert {device_report.name: device_report.value for device_report in logs["nvme0n1"]}["media_errors"] == 2
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_output_that_is_no_log_is_left_out(output):
 
 def test_quoted_numbers_are_numbers():
     output = json.dumps({"media_errors": "1,234", "num_err_log_entries": "9" * 40}).encode()
-    found = read_logs(("nvme0n1",), Ran(nvme=output), tools("nvme"))["nvme0n1"]
-    assert [(one.name, one.value) for one in found] == [("media_errors", 1234)]
+    device_reports = read_logs(("nvme0n1",), Ran(nvme=output), tools("nvme"))["nvme0n1"]
+    assert [(device_report.name, device_report.value) for device_report in device_reports] == [("media_errors", 1234)]
 
 
 def test_a_tool_that_others_can_change_is_not_run():
@@ -122,9 +122,9 @@ AMAZON = {
 
 def test_a_volume_of_amazon_reports_the_time_at_its_limits():
     nvme = Nvme(amzn=AMAZON)
-    found = read_logs(("nvme1n1",), nvme, tools("nvme"), models={"nvme1n1": "Amazon Elastic Block Store"})
+    logs = read_logs(("nvme1n1",), nvme, tools("nvme"), models={"nvme1n1": "Amazon Elastic Block Store"})
     assert nvme.commands == [("smart-log",), ("amzn", "stats")]
-    assert found["nvme1n1"] == (
+    assert logs["nvme1n1"] == (
         DeviceReport("ebs_volume_performance_exceeded_iops", 31_000_000, "nvme"),
         DeviceReport("ebs_volume_performance_exceeded_tp", 0, "nvme"),
         DeviceReport("ec2_instance_ebs_performance_exceeded_iops", 0, "nvme"),
@@ -142,9 +142,9 @@ def test_a_vendor_s_page_is_not_read_of_other_drives():
 def test_a_running_self_test_is_read_of_drives_that_have_one(oacs, read):
     log = {"Current Device Self-Test Operation": 2, "Current Device Self-Test Completion": 37}
     nvme = Nvme(id_ctrl={"oacs": oacs}, self_test_log=log)
-    found = read_logs(("nvme0n1",), nvme, tools("nvme"))
+    logs = read_logs(("nvme0n1",), nvme, tools("nvme"))
     reports = (DeviceReport("self_test", 2, "nvme"), DeviceReport("self_test_percent", 37, "nvme"))
-    assert found == ({"nvme0n1": reports} if read else {})
+    assert logs == ({"nvme0n1": reports} if read else {})
     assert (("self-test-log",) in nvme.commands) is read
 
 
@@ -172,58 +172,58 @@ def known(*names, **models):
 
 def test_drives_are_read_at_the_start_and_every_five_minutes():
     asked = []
-    one = logs(asked)
+    tool_reports = logs(asked)
     for now_s in range(0, 2 * REPORTS_PERIOD_S, 10):
-        one.refresh(known("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), {}, 100 + now_s)
+        tool_reports.refresh(known("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), {}, 100 + now_s)
     assert asked == [("nvme0n1",)] * 2
-    assert [report.value for report in one.of("nvme0n1", 0)] == [2]
-    assert one.of("sda", 0) == ()
+    assert [report.value for report in tool_reports.of("nvme0n1", 0)] == [2]
+    assert tool_reports.of("sda", 0) == ()
 
 
 def test_without_root_nothing_is_read():
     asked = []
-    one = logs(asked, root=False)
-    one.refresh(known("nvme0n1"), {}, 100)
+    tool_reports = logs(asked, root=False)
+    tool_reports.refresh(known("nvme0n1"), {}, 100)
     assert asked == []
 
 
 def test_a_drive_that_is_gone_has_no_log():
     asked = []
-    one = logs(asked)
+    tool_reports = logs(asked)
     for now_s, names in (
         (0, ("nvme0n1", "nvme1n1")),
         (REPORTS_PERIOD_S, ("nvme1n1",)),
         (REPORTS_PERIOD_S + 10, ("nvme1n1",)),
     ):
-        one.refresh(known(*names), {}, now_s)
-    assert one.of("nvme0n1", 0) == ()
-    assert one.of("nvme1n1", 0)
+        tool_reports.refresh(known(*names), {}, now_s)
+    assert tool_reports.of("nvme0n1", 0) == ()
+    assert tool_reports.of("nvme1n1", 0)
 
 
 def test_another_drive_of_the_name_has_no_log_until_its_own_is_read():
     asked = []
-    one = logs(asked)
-    one.refresh(known("nvme0n1"), {"nvme0n1": 7}, 0)
-    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, 10)
-    assert one.of("nvme0n1", 7)
-    assert one.of("nvme0n1", 9) == ()
-    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, REPORTS_PERIOD_S)
-    assert one.of("nvme0n1", 9) == ()
-    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, REPORTS_PERIOD_S + 10)
-    assert [report.value for report in one.of("nvme0n1", 9)] == [2]
+    tool_reports = logs(asked)
+    tool_reports.refresh(known("nvme0n1"), {"nvme0n1": 7}, 0)
+    tool_reports.refresh(known("nvme0n1"), {"nvme0n1": 9}, 10)
+    assert tool_reports.of("nvme0n1", 7)
+    assert tool_reports.of("nvme0n1", 9) == ()
+    tool_reports.refresh(known("nvme0n1"), {"nvme0n1": 9}, REPORTS_PERIOD_S)
+    assert tool_reports.of("nvme0n1", 9) == ()
+    tool_reports.refresh(known("nvme0n1"), {"nvme0n1": 9}, REPORTS_PERIOD_S + 10)
+    assert [report.value for report in tool_reports.of("nvme0n1", 9)] == [2]
 
 
 def test_a_log_that_is_not_read_again_is_dropped():
     root = True
-    one = ToolReports(lambda *_, **__: {"nvme0n1": (DeviceReport("media_errors", 1, "nvme"),)}, lambda: root)
-    one.refresh(known("nvme0n1"), {}, 100)
-    one._reading.result(60)
+    tool_reports = ToolReports(lambda *_, **__: {"nvme0n1": (DeviceReport("media_errors", 1, "nvme"),)}, lambda: root)
+    tool_reports.refresh(known("nvme0n1"), {}, 100)
+    tool_reports._reading.result(60)
     root = False
-    one.refresh(known("nvme0n1"), {}, 100)
-    one.refresh(known("nvme0n1"), {}, 99 + 2 * REPORTS_PERIOD_S)
-    assert one.of("nvme0n1", 0)
-    one.refresh(known("nvme0n1"), {}, 100 + 2 * REPORTS_PERIOD_S)
-    assert one.of("nvme0n1", 0) == ()
+    tool_reports.refresh(known("nvme0n1"), {}, 100)
+    tool_reports.refresh(known("nvme0n1"), {}, 99 + 2 * REPORTS_PERIOD_S)
+    assert tool_reports.of("nvme0n1", 0)
+    tool_reports.refresh(known("nvme0n1"), {}, 100 + 2 * REPORTS_PERIOD_S)
+    assert tool_reports.of("nvme0n1", 0) == ()
 
 
 def printing(script):
@@ -257,13 +257,13 @@ worse: 0 8 multipath 2 0
 
 def test_paths_of_multipath_devices_are_counted():
     ran = Ran(dmsetup=MULTIPATH)
-    found = read_logs((), ran, tools("dmsetup"), multipath=True)
+    logs = read_logs((), ran, tools("dmsetup"), multipath=True)
     assert ran.commands == [("/usr/sbin/dmsetup", "status", "--noflush", "--target", "multipath")]
-    assert {name: tuple(one.value for one in some) for name, some in found.items()} == {
+    assert {name: tuple(device_report.value for device_report in log) for name, log in logs.items()} == {
         "mpatha": (2, 1, 3),
         "mpathb": (2, 0, 1),
     }
-    assert [one.name for one in found["mpatha"]] == ["paths", "paths_failed", "path_failures"]
+    assert [device_report.name for device_report in logs["mpatha"]] == ["paths", "paths_failed", "path_failures"]
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,9 @@ def test_without_multipath_devices_there_are_none(answer):
 
 def test_dmsetup_runs_only_where_there_is_a_multipath_device():
     asked = []
-    one = logs(asked)
-    one.refresh(known("dm-0", "dm-1", "nvme0n1", dm_0="lvm", dm_1="crypt"), {}, 100)
-    one.refresh(known("dm-0", "dm-1", dm_0="lvm", dm_1="multipath"), {}, 100 + REPORTS_PERIOD_S)
+    tool_reports = logs(asked)
+    tool_reports.refresh(known("dm-0", "dm-1", "nvme0n1", dm_0="lvm", dm_1="crypt"), {}, 100)
+    tool_reports.refresh(known("dm-0", "dm-1", dm_0="lvm", dm_1="multipath"), {}, 100 + REPORTS_PERIOD_S)
     assert asked == [("nvme0n1",), ("multipath",)]
 
 
@@ -317,10 +317,10 @@ config:
 
 def test_a_scrub_is_reported_of_the_disks_of_its_pool():
     ran = Ran(zpool=ZPOOL)
-    found = read_logs((), ran, tools("zpool"), pool_disks={"sda", "sdb", "nvme0n1"})
+    logs = read_logs((), ran, tools("zpool"), pool_disks={"sda", "sdb", "nvme0n1"})
     assert ran.commands == [("/usr/sbin/zpool", "status", "-LP")]
     scrub = (DeviceReport("zfs_scan", "zfs scrub of tank", "zpool"), DeviceReport("zfs_scan_percent", 16, "zpool"))
-    assert found == {"sda": scrub, "nvme0n1": scrub}
+    assert logs == {"sda": scrub, "nvme0n1": scrub}
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,9 @@ def is_complete(recorded: Path) -> bool:
 def valid(guest: str, place: Place, inputs: str) -> list[Path]:
     """Return the complete recordings of a guest that have these inputs, the oldest first."""
     runs = sorted(CACHE.glob(f"{guest}-{place}-*/run.json"))
-    return [one.parent for one in runs if json.loads(one.read_text())["inputs"] == inputs and is_complete(one.parent)]
+    return [
+        path.parent for path in runs if json.loads(path.read_text())["inputs"] == inputs and is_complete(path.parent)
+    ]
 
 
 @contextlib.contextmanager
@@ -184,14 +186,14 @@ def bundle() -> Iterator[Path]:
     BUNDLED.mkdir(exist_ok=True)
     for (cell, place), some in results().items():
         last, (effect, _, rule) = some[-1], cell.partition(": ")
-        whole = CACHE / last["recorded"]
-        if place != str(PLACES[0]) or not _has_passed(last) or last.get("found_s") is None or not whole.exists():
+        path = CACHE / last["recorded"]
+        if place != str(PLACES[0]) or not _has_passed(last) or last.get("found_s") is None or not path.exists():
             continue
-        begin_us, most_us = json.loads((whole / "result").read_text())["effects"][effect]["sick_us"]
+        begin_us, most_us = json.loads((path / "result").read_text())["effects"][effect]["sick_us"]
         end_us = begin_us + max(LEAST_US, round(last["found_s"] * 1_000_000) + AFTER_US)
         into = BUNDLED / f"{rule}-{effect}.latmon.jsonl.gz"
         into.unlink(missing_ok=True)
-        cut(whole / KEPT[0], begin_us, min(end_us, most_us), into).chmod(0o644)
+        cut(path / KEPT[0], begin_us, min(end_us, most_us), into).chmod(0o644)
         yield into
 
 
@@ -237,11 +239,11 @@ def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
     if not some:
         return NOT_RUN if place in row.places else NEVER
     last, now = some[-1], row.inputs[place.tier]
-    of, passed = _times(some), _times(one for one in some if _has_passed(one))
+    times, passed = _times(some), _times(one for one in some if _has_passed(one))
     earlier = _times(one for one in some if one["inputs"] != now)
-    text = f"passed {passed} of {of}"
+    text = f"passed {passed} of {times}"
     if earlier:
-        text += " (earlier probes)" if earlier == of else f" ({earlier} with earlier probes)"
+        text += " (earlier probes)" if earlier == times else f" ({earlier} with earlier probes)"
     if last.get("added_ms"):
         stage, ms = max(last["added_ms"].items(), key=lambda one: one[1])
         known = f" of {last['injected_ms']:g}" if last.get("injected_ms") else ""

@@ -206,8 +206,8 @@ class Recorder:
             self.skipped[name] = str(reason)
             print(f"  skipped: {reason}")
             return
-        found = sorted(path.name for path in self._directory.glob(f"{name}.*") if path.name.endswith(SUFFIX))
-        self.kinds[name] = Kind([f"{name}{SUFFIX}", *(file for file in found if file != f"{name}{SUFFIX}")])
+        names = sorted(path.name for path in self._directory.glob(f"{name}.*") if path.name.endswith(SUFFIX))
+        self.kinds[name] = Kind([f"{name}{SUFFIX}", *(file for file in names if file != f"{name}{SUFFIX}")])
 
     def demo(self, scenario: str, duration: str) -> None:
         words = ("demo", scenario, "--seed", 1, "--duration", duration, "--record")
@@ -375,12 +375,12 @@ def make_all(recorder: Recorder, by_counters: subprocess.Popen[str], directory: 
 
 def compare(directory: Path) -> int:
     """Print each value that differs from what BEGINNING printed; return the exit code."""
-    made = json.loads((directory / CONTENTS).read_text())
+    document = json.loads((directory / CONTENTS).read_text())
     present = Tree(ROOT)
     unwanted = 0
     values = 0
     reasons: dict[str, int] = {}
-    for name, kind in made["kinds"].items():
+    for name, kind in document["kinds"].items():
         # Through JSON as the stored values are.
         printed = json.loads(json.dumps(present.printed(kind["files"], directory)))
         values += count_values(kind["printed"])
@@ -392,9 +392,9 @@ def compare(directory: Path) -> int:
             print(difference)
     for reason, number in reasons.items():
         print(f"wanted: {number} differences: {reason}")
-    for name, reason in made["skipped"].items():
+    for name, reason in document["skipped"].items():
         print(f"skipped: {name}: {reason}")
-    print(f"{len(made['kinds'])} kinds, {values} values of {made['beginning']}: {unwanted} differ")
+    print(f"{len(document['kinds'])} kinds, {values} values of {document['beginning']}: {unwanted} differ")
     return 1 if unwanted else 0
 
 

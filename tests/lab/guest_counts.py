@@ -145,13 +145,13 @@ def on_files(work: Path, point: str, *traced: object, **writes: object) -> dict[
         [frame for frame in frames if frame.mono_us <= ended_us],
         [frame for frame in frames if frame.mono_us > ended_us],
     )
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for frame in parts[0]:
-        found.update({"|".join(series): latency.count for series, latency in frame[measurements.FILES].items()})
+        counts.update({"|".join(series): latency.count for series, latency in frame[measurements.FILES].items()})
     return {
         "issued": {name: {op: one._asdict() for op, one in by_op.items()} for name, by_op in issued.items()},
         "strace": by_strace(text, point),
-        "files": dict(found),
+        "files": dict(counts),
         "reported": [
             {op: (one.count, one.quantile(0.99)) for op, one in of_mount(part, point).items()} for part in parts
         ],

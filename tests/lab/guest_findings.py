@@ -283,7 +283,7 @@ def peers() -> Load:
     for number in range(PEERS):
         mapped(f"v{number}", delayed(number, DELAYED_MS))
         loops.append(run("losetup", "--find", "--show", "--direct-io=on", f"/dev/mapper/v{number}").strip())
-    load = Load(*(Path(one).name for one in loops), iodepth=1)
+    load = Load(*(Path(loop).name for loop in loops), iodepth=1)
     load.sick = (load.names[SLOW_ONE],)
 
     @contextlib.contextmanager
@@ -307,8 +307,8 @@ def delayed(number: int, ms: int, begin: int = 0, sectors: int = 131_072) -> str
 
 def rarely_delayed(number: int) -> str:
     """Return the table of a volume with a slow part."""
-    rest = RARE_AT + RARE
-    parts = ((0, RARE_AT, DELAYED_MS), (RARE_AT, RARE, SLOW_MS), (rest, 131_072 - rest, DELAYED_MS))
+    remainder = RARE_AT + RARE
+    parts = ((0, RARE_AT, DELAYED_MS), (RARE_AT, RARE, SLOW_MS), (remainder, 131_072 - remainder, DELAYED_MS))
     return "\n".join(delayed(number, ms, begin, sectors) for begin, sectors, ms in parts)
 
 
@@ -433,9 +433,9 @@ def sick_disks(cpu: int) -> None:
 def put(disk: str, name: str, value: int) -> int:
     """Set a parameter of one of sick_disk's disks; return its last value."""
     file = Path("/sys/module/sick_disk/parameters", name)
-    every, number = file.read_text().strip().split(","), int(disk.removeprefix("sick"))
-    before, every[number] = int(every[number]), str(value)
-    file.write_text(",".join(every))
+    words, number = file.read_text().strip().split(","), int(disk.removeprefix("sick"))
+    before, words[number] = int(words[number]), str(value)
+    file.write_text(",".join(words))
     return before
 
 
@@ -473,8 +473,8 @@ def changing(load: Load, effect: str, us: int, values: Mapping[str, int]) -> Loa
             put(*load.sick, name, value)
 
     def prepare() -> None:
-        for one in load.names:
-            put(one, "us", us)
+        for current_name in load.names:
+            put(current_name, "us", us)
 
     load.prepare = prepare
     load.effects[effect] = sick

@@ -108,23 +108,23 @@ def reported_by(capture: Capture) -> Told:
 def _ages(frames: list[Frame]) -> Iterator[Told]:
     """A frame's I/Os in flight, and the ages that a reader computes from all frames so far."""
     waiting = Waiting()
-    for one in frames:
-        waiting.add(one)
-        still = one.in_flight
+    for frame in frames:
+        waiting.add(frame)
+        still = frame.in_flight
         yield {
-            "end_us": one.mono_us,
-            "outstanding": {name: (now.in_driver, now.queued) for name, now in one.outstanding.items()},
+            "end_us": frame.mono_us,
+            "outstanding": {name: (now.in_driver, now.queued) for name, now in frame.outstanding.items()},
             "at_us": None if still is None else still.at_us,
             "still": None if still is None else [request._asdict() for request in still.oldest],
-            "issued": {name: [issue.sector for issue in window] for name, window in one.issues.items()},
-            "writes": {flow.device: done.count for flow, done in one.kernel.items() if flow.op == "write"},
+            "issued": {name: [issue.sector for issue in window] for name, window in frame.issues.items()},
+            "writes": {flow.device: done.count for flow, done in frame.kernel.items() if flow.op == "write"},
             "traced": {
                 series.device: histogram.count
-                for series, histogram in one.traced.histograms.items()
+                for series, histogram in frame.traced.histograms.items()
                 if (series.op, series.stage) == ("write", "total")
             },
-            "removed": list(one.removed),
-            "notice": one.health.notice,
+            "removed": list(frame.removed),
+            "notice": frame.health.notice,
             "older": {str(age): count for age, count in waiting.ages.older.items()},
             "ages": [
                 {"device": row.device, "age_us": row.age_us, "at_least": row.at_least, "count": row.count}
@@ -236,7 +236,7 @@ def held(*words: str) -> Told:
             catches_up(capture)
         time.sleep(AFTER_S)
         on = {**{name: names[name] for name in ("silent", "top", "never")}, "behind": names["silent"]}
-        reported = {name: one.reported(on[name]) for name, one in readers.items()}
+        reported = {name: reader.reported(on[name]) for name, reader in readers.items()}
         reported = reported_by(capture) | {"names": names, "readers": reported}
     run("dmsetup", "resume", "--noudevsync", "never")
     return reported
@@ -270,7 +270,7 @@ def created(*words: str) -> Told:
         writers = [Writer("/dev/mapper/late", 1000 * n) for n in range(1, 5)]
         time.sleep(HELD_S)
         run("dmsetup", "resume", "--noudevsync", "late")
-        wait_for(lambda: all(one.over for one in writers), TIMEOUT_S)
+        wait_for(lambda: all(writer.over for writer in writers), TIMEOUT_S)
         catches_up(capture)
         run("dmsetup", "remove", "--noudevsync", "late")
         time.sleep(SETTLED_S)
@@ -279,23 +279,23 @@ def created(*words: str) -> Told:
         catches_up(capture)
         time.sleep(AFTER_S)
         reported = reported_by(capture)
-    return reported | {"device": name, "again": again, "writers": [one.reported(name) for one in writers]}
+    return reported | {"device": name, "again": again, "writers": [writer.reported(name) for writer in writers]}
 
 
 @contextlib.contextmanager
 def blktraced(device: str) -> Iterator[Path]:
     """The events of a block device while in it, a line each: action, op, sector, sectors, seconds."""
-    found = Path(__file__).parents[2] / "events"
+    path = Path(__file__).parents[2] / "events"
     tracer = subprocess.Popen(["blktrace", "-d", f"/dev/{device}", "-b", "1024", "-n", "8", "-D", WORK, "-o", "events"])
     wait_for(Path("/sys/kernel/debug/block", device, "dropped").exists, 20)
     time.sleep(1)
     try:
-        yield found
+        yield path
     finally:
         tracer.send_signal(signal.SIGINT)
         tracer.wait()
         words = ["blkparse", "-q", "-i", "events", "-D", str(WORK), "-f", "%a %d %S %n %T.%9t\n"]
-        with found.open("w") as out:
+        with path.open("w") as out:
             subprocess.run(words, check=True, stdout=out, cwd=WORK)
 
 

@@ -63,8 +63,8 @@ def stage(directory):
 def probes(checkout, on_demand, without=()):
     """Return the files of the always-on probes and of these on-demand ones, in all variants but those with a letter of
     `without`."""
-    found = (one.stem for one in (checkout / "probes/linux").glob("*.yaml"))
-    names = [one for one in found if stem(one) in ("block", *on_demand) and not one.endswith(tuple(without))]
+    stems = (path.stem for path in (checkout / "probes/linux").glob("*.yaml"))
+    names = [one for one in stems if stem(one) in ("block", *on_demand) and not one.endswith(tuple(without))]
     return {file for name in names for file in load(checkout / f"probes/linux/{name}.yaml").files}
 
 

@@ -25,7 +25,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 def row(cell: str) -> list[str]:
-    (line,) = [one for one in cells.table(ROWS).splitlines() if one.startswith(f"| {cell} ")]
+    (line,) = [line for line in cells.table(ROWS).splitlines() if line.startswith(f"| {cell} ")]
     return [word.strip() for word in line.strip("|").split("|")]
 
 
@@ -124,8 +124,8 @@ def test_the_written_table_is_that_of_the_written_results(monkeypatch):
 
     monkeypatch.setattr(cells, "HISTORY", HISTORY)
     monkeypatch.setattr(cells, "CHECKOUT", CHECKOUT)
-    kept = [one for one in TABLE.read_text().splitlines() if one.startswith("| ")]
-    assert [_without_inputs(one) for one in cells.table(ROWS).splitlines()] == [_without_inputs(one) for one in kept]
+    kept = [line for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    assert [_without_inputs(line) for line in cells.table(ROWS).splitlines()] == [_without_inputs(one) for one in kept]
 
 
 def _without_inputs(line):

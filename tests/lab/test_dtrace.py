@@ -48,7 +48,7 @@ def read(reported, name):
 
 
 def threads(reported):
-    return {one["thread"]: one for one in reported["report"]["wakeups"]}
+    return {wakeup["thread"]: wakeup for wakeup in reported["report"]["wakeups"]}
 
 
 def test_every_request_is_counted(requests):
@@ -73,15 +73,16 @@ def test_the_waits_of_threads_are_the_stage_resume(requests):
 
 
 def test_kernel_threads_have_names_and_priorities(requests):
-    found = threads(requests)
-    print({name: (one["priority"], one["count"], one["p50"]) for name, one in found.items()})
-    assert found["ksoftirqd/0"]["priority"] == 120
-    assert found["migration/0"]["priority"] == 0
-    assert any(name.startswith("kworker/") and one["priority"] == 120 for name, one in found.items())
+    actual_threads = threads(requests)
+    print({name: (thread["priority"], thread["count"], thread["p50"]) for name, thread in actual_threads.items()})
+    assert actual_threads["ksoftirqd/0"]["priority"] == 120
+    assert actual_threads["migration/0"]["priority"] == 0
+    assert any(name.startswith("kworker/") and thread["priority"] == 120 for name, thread in actual_threads.items())
     assert any(
-        name.startswith("kworker/") and name.endswith("H") and one["priority"] == 100 for name, one in found.items()
+        name.startswith("kworker/") and name.endswith("H") and thread["priority"] == 100
+        for name, thread in actual_threads.items()
     )
-    assert all(one["p50"] is not None for one in found.values() if one["count"] > 1)
+    assert all(thread["p50"] is not None for thread in actual_threads.values() if thread["count"] > 1)
 
 
 def test_hooks_that_need_kprobes_are_there(requests):

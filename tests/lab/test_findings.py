@@ -219,16 +219,16 @@ def report(recording: Path) -> dict:
         words, env={**os.environ, "PYTHONPATH": ours}, cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    for one in found["findings"]:
-        print(recording.name, one["severity"], one["id"], one["device"], one["summary"])
-        print("   ", *(f"{fact['text']};" for fact in one["evidence"].values()))
-    return found
+    document = json.loads(done.stdout)
+    for finding in document["findings"]:
+        print(recording.name, finding["severity"], finding["id"], finding["device"], finding["summary"])
+        print("   ", *(f"{fact['text']};" for fact in finding["evidence"].values()))
+    return document
 
 
 def urgent(found: dict) -> list[tuple[str, str]]:
     """Rule and device of the findings of severity warning or above, in the report's order."""
-    some = [one for one in found["findings"] if one["severity"] in ("warning", "critical")]
+    some = [finding for finding in found["findings"] if finding["severity"] in ("warning", "critical")]
     return [(one["id"], one["device"]) for one in some]
 
 
@@ -244,8 +244,8 @@ class Parts(NamedTuple):
 
     def finding(self, rule: str) -> dict:
         """The only finding of the rule."""
-        (found,) = [one for one in self.sick["findings"] if one["id"] == rule]
-        return found
+        (actual_finding,) = [finding for finding in self.sick["findings"] if finding["id"] == rule]
+        return actual_finding
 
     def values(self, rule: str) -> dict:
         return {name: fact["value"] for name, fact in self.finding(rule)["evidence"].items()}
@@ -356,35 +356,39 @@ CELLS = [
 @pytest.mark.parametrize(("effect", "place", "number"), CELLS)
 def test_cell(recordings, parts, effect, place, number):
     with cells.noted(effect.cell, recordings(effect.guest, place, number)) as facts:
-        found, effect = parts(effect.guest, effect.name, place, number), effect.at(place.tier)
-        device, due = found.devices[effect.device], effect.rule
-        mine = [one for one in found.sick["findings"] if one["id"] == due and one["device"] == device]
+        actual_parts, effect = parts(effect.guest, effect.name, place, number), effect.at(place.tier)
+        device, due = actual_parts.devices[effect.device], effect.rule
+        mine = [
+            finding for finding in actual_parts.sick["findings"] if finding["id"] == due and finding["device"] == device
+        ]
         facts["due"] = due
-        facts["found_s"] = seconds_until(found.sick, mine[0]) if mine else None
+        facts["found_s"] = seconds_until(actual_parts.sick, mine[0]) if mine else None
         facts["severity"] = mine[0]["severity"] if mine else None
-        facts["added_ms"] = added_ms(found, device) if effect.stage else {}
+        facts["added_ms"] = added_ms(actual_parts, device) if effect.stage else {}
         facts["injected_ms"] = effect.ms
-        facts["calm"] = urgent(found.calm)
+        facts["calm"] = urgent(actual_parts.calm)
         facts["others"] = [
-            {name: one[name] for name in ("id", "device", "severity")}
-            for one in found.sick["findings"]
-            if one not in mine and one["device"] not in set(found.devices) - {device}
+            {name: finding[name] for name in ("id", "device", "severity")}
+            for finding in actual_parts.sick["findings"]
+            if finding not in mine and finding["device"] not in set(actual_parts.devices) - {device}
         ]
         print(json.dumps(facts))
-        assert found.sick["health"]["tier"] == place.tier
+        assert actual_parts.sick["health"]["tier"] == place.tier
         assert facts["calm"] == []
         assert bool(mine) is (due is not None)
         if due is not None:
             first = next(
-                one for one in found.sick["findings"] if one["device"] == device and one["id"] not in effect.also
+                finding
+                for finding in actual_parts.sick["findings"]
+                if finding["device"] == device and finding["id"] not in effect.also
             )
             assert first in mine
             assert facts["severity"] in effect.severities
-        assert {where for _, where in urgent(found.sick)} <= set(found.devices)
-        on_device = [rule for rule, where in urgent(found.sick) if where == device and rule not in effect.also]
+        assert {where for _, where in urgent(actual_parts.sick)} <= set(actual_parts.devices)
+        on_device = [rule for rule, where in urgent(actual_parts.sick) if where == device and rule not in effect.also]
         assert on_device == [due] * (effect.severities != NOTICED and due is not None)
         if effect.stage:
-            assert_time_is_in(effect, facts["added_ms"], found.sick["devices"][device])
+            assert_time_is_in(effect, facts["added_ms"], actual_parts.sick["devices"][device])
 
 
 def assert_time_is_in(effect, added, device):
@@ -399,9 +403,9 @@ def assert_time_is_in(effect, added, device):
 
 @pytest.mark.parametrize("twin", TWINS, ids=ids(TWINS))
 def test_a_harmless_twin_is_not_named(parts, twin):
-    found = parts(twin.guest, twin.name)
-    assert twin.rule not in {one["id"] for one in found.sick["findings"]}
-    HARMLESS[twin.name](found)
+    actual_parts = parts(twin.guest, twin.name)
+    assert twin.rule not in {finding["id"] for finding in actual_parts.sick["findings"]}
+    HARMLESS[twin.name](actual_parts)
 
 
 def assert_all_have_slow_reads(found):
@@ -427,7 +431,7 @@ def assert_only_fio_waits_for_hogs(found):
 
 
 def assert_the_handler_runs_behind(found):
-    rows = {one["handler"]: one for one in found.sick["irqs"]}
+    rows = {irq["handler"]: irq for irq in found.sick["irqs"]}
     slow, own = rows["slow_handler"], rows["nvme0q1"]
     assert "nvme0q1" in slow["shared_with"]
     assert slow["count"] >= 1000
@@ -436,8 +440,8 @@ def assert_the_handler_runs_behind(found):
 
 def assert_the_line_is_busy_and_the_disk_is_not(found):
     """By the waits of its interrupts alone all of the disk's time would be lost."""
-    rows = [one for one in found.sick["irqs"] if one["handler"].startswith("nvme0q")]
-    lost_us = sum(one["before_us"] for one in rows)
+    rows = [irq for irq in found.sick["irqs"] if irq["handler"].startswith("nvme0q")]
+    lost_us = sum(row["before_us"] for row in rows)
     total = reads(found.sick, found.devices[0])["latency_us"]
     print(found.known, rows, total)
     assert found.known["reads"] == total["count"] == 3
@@ -457,17 +461,17 @@ HARMLESS = {
 
 def test_the_program_with_most_of_the_waits_is_named(parts):
     """Another one has the longest waits, but fewer: one of eight turns."""
-    found = parts("threads", "hogs")
-    values, finding = found.values("completion-wakeup"), found.finding("completion-wakeup")
+    actual_parts = parts("threads", "hogs")
+    values, finding = actual_parts.values("completion-wakeup"), actual_parts.finding("completion-wakeup")
     assert values["wait_max"] > 600_000  # the other's
     assert values["instead"] == "hog (prio 39)"
     assert "while mostly hog (prio 39) had its CPU" in finding["summary"]
     spans = re.search(r" for (\S+ \S+) of (\S+ \S+)$", finding["evidence"]["instead"]["text"])
-    own, whole = (duration_us(span.replace(" ", "")) for span in spans.groups())
+    own, total = (duration_us(span.replace(" ", "")) for span in spans.groups())
     # The finding is of the minute in which the hogs began, so of some 25 turns.
-    assert own / whole == pytest.approx(found.known["hog"] / sum(found.known.values()), abs=0.15)
+    assert own / total == pytest.approx(actual_parts.known["hog"] / sum(actual_parts.known.values()), abs=0.15)
     named = r"hog \(prio 39\)(, among others,)? ran there instead of ksoftirqd"  # fio delays it before the hogs begin
-    assert re.search(named, found.finding("softirq-delay")["summary"])
+    assert re.search(named, actual_parts.finding("softirq-delay")["summary"])
 
 
 SERVICE_US = 10_000
@@ -478,17 +482,18 @@ HANDLER_US = 2000
 
 
 def test_the_handler_is_named_with_the_time_that_it_takes(parts):
-    found = parts("vector", "shared")
-    values, finding = found.values("slow-shared-handler"), found.finding("slow-shared-handler")
+    actual_parts = parts("vector", "shared")
+    values, finding = actual_parts.values("slow-shared-handler"), actual_parts.finding("slow-shared-handler")
     assert finding["summary"].startswith(
-        f"{found.devices[0]}: its interrupts wait for the handler slow_handler, which shares their vector and runs "
+        f"{actual_parts.devices[0]}: its interrupts wait for the handler slow_handler, "
+        "which shares their vector and runs "
     )
     assert values["handler"] == "slow_handler"
     assert values["not_its_own"] == 1
     assert HANDLER_US <= values["run_mean"] < 2 * HANDLER_US
     assert values["before_each"] == pytest.approx(values["run_mean"], rel=0.3)
     # The finding is of its worst minute, and the host's clock, not the guest's, times an emulated disk.
-    read = reads(found.sick, found.devices[0])
+    read = reads(actual_parts.sick, actual_parts.devices[0])
     waited = read["stages"]["irq"]["mean"] / read["latency_us"]["mean"]
     assert values["time_share"] == pytest.approx(waited, abs=0.1)
     # The disk takes longer or shorter in the calm time: what is known is how long the handler was told to run.
@@ -497,25 +502,25 @@ def test_the_handler_is_named_with_the_time_that_it_takes(parts):
 
 def test_the_stranger_that_another_handler_calls_is_named_with_its_time(parts):
     """The drive's own handler has an irq of its own, on which the stranger is not."""
-    found = parts("sick", "chained")
-    values, finding = found.values("slow-shared-handler"), found.finding("slow-shared-handler")
+    actual_parts = parts("sick", "chained")
+    values, finding = actual_parts.values("slow-shared-handler"), actual_parts.finding("slow-shared-handler")
     assert values["handler"] == "sick_stranger/0"
     assert re.match(r"irq \d+ calls sick_stranger/0 and sick_disk.0 ", finding["evidence"]["handler"]["text"])
-    read = reads(found.sick, found.devices[0])
+    read = reads(actual_parts.sick, actual_parts.devices[0])
     slow_us = values["run_max"]
     assert slow_us == pytest.approx(STRANGER_US, rel=0.1)
     assert read["stages"]["irq"]["max_bound"] == pytest.approx(STRANGER_US, rel=0.2)
     # The twin's handler is called like it, by a handler of its own.
-    rows = {one["handler"]: one for one in found.sick["irqs"]}
+    rows = {irq["handler"]: irq for irq in actual_parts.sick["irqs"]}
     assert rows["sick_disk.0"]["caller_irq"] == rows["sick_mux/0"]["irq"]
     assert rows["sick_disk.1"]["caller_irq"] == rows["sick_mux/1"]["irq"]
 
 
 def test_polled_completions_have_their_time_in_the_device(parts):
-    found = parts("sick", "polled")
-    assert found.sick["findings"] == []
-    for name in found.names:
-        read = reads(found.sick, name)
+    actual_parts = parts("sick", "polled")
+    assert actual_parts.sick["findings"] == []
+    for name in actual_parts.names:
+        read = reads(actual_parts.sick, name)
         assert "irq" not in read["stages"]
         assert read["stages"]["hba"]["p50"] == pytest.approx(SERVICE_US, rel=0.15)
 
@@ -525,18 +530,18 @@ def test_polled_completions_have_their_time_in_the_device(parts):
 )
 def test_by_the_time_that_refusals_take(parts, name, every, severities):
     """Of `every` commands one is refused, and sent again as one of the next."""
-    found = parts("refusals", name)
-    values, finding = found.values("requeue-storm"), found.finding("requeue-storm")
-    assert finding["device"] == found.devices[0]
+    actual_parts = parts("refusals", name)
+    values, finding = actual_parts.values("requeue-storm"), actual_parts.finding("requeue-storm")
+    assert finding["device"] == actual_parts.devices[0]
     assert finding["severity"] in severities
     assert values["refused"] == pytest.approx(1 / (every - 1), rel=0.2)
-    assert values["time_share"] == pytest.approx(found.added, abs=0.1)
+    assert values["time_share"] == pytest.approx(actual_parts.added, abs=0.1)
 
 
 def test_one_read_in_a_hundred(parts):
     """2.1 % of the disk's reads are slow: so is the p99, not only the p99.9."""
-    found = parts("peers", "rare")
-    finding = found.finding("peer-outlier")
+    actual_parts = parts("peers", "rare")
+    finding = actual_parts.finding("peer-outlier")
     slow = finding["evidence"]["slow_ios"]
     says = re.search(r": one read in (a hundred|\d+) takes (\S+ ms) or longer, ", finding["summary"])
     one_in = int(says[1].replace("a hundred", "100"))

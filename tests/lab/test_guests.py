@@ -104,9 +104,14 @@ def test_two_paths_to_one_nvme_disk(tmp_path):
     """The requests pass below, at a path that cannot be opened; the disk that people use is named beside it."""
     reported = run(tmp_path, "trixie", COUNTS, "--disk", "nvme", "--qemu", TWO_PATHS)
     devices = reported["report"]["devices"]
-    print({name: {key: one[key] for key in one if key not in ("ops", "outstanding")} for name, one in devices.items()})
-    print({name: {op: one["ops"][op]["count"] for op in one["ops"]} for name, one in devices.items()})
-    (head,) = [name for name, one in devices.items() if one["kind"] == "nvme-head"]
+    print(
+        {
+            name: {key: device[key] for key in device if key not in ("ops", "outstanding")}
+            for name, device in devices.items()
+        }
+    )
+    print({name: {op: device["ops"][op]["count"] for op in device["ops"]} for name, device in devices.items()})
+    (head,) = [name for name, device in devices.items() if device["kind"] == "nvme-head"]
     paths = devices[head]["members"]
     assert len(paths) == 2
     assert all(devices[path]["kind"] == "nvme-path" and devices[path]["serial"] == "TWOPATHS" for path in paths)
@@ -121,12 +126,12 @@ def pause(asks, seconds):
         if time.monotonic() > deadline:
             return
         time.sleep(0.1)
-    guests = [one for one in psutil.Process().children(recursive=True) if one.name().startswith("qemu")]
-    for one in guests:
-        one.suspend()
+    guests = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("qemu")]
+    for guest in guests:
+        guest.suspend()
     time.sleep(seconds)
-    for one in guests:
-        one.resume()
+    for guest in guests:
+        guest.resume()
 
 
 def test_a_clock_step_and_a_paused_machine_lose_nothing(tmp_path):

@@ -66,7 +66,11 @@ def incident(directory, name, *arguments, disks=(), release="trixie", cpus=2):
 
 def remarks(device):
     rows = (device, *device["limits"])
-    return {one["id"] for row in rows for one in (*row.get("limits_remarks", ()), *row.get("remarks", ()))}
+    return {
+        limits_remark["id"]
+        for row in rows
+        for limits_remark in (*row.get("limits_remarks", ()), *row.get("remarks", ()))
+    }
 
 
 PROCFS = ("--backend", "procfs")
@@ -157,16 +161,16 @@ def test_usb_storage_takes_one(ceilings):
 def test_ten_controllers_limits(tmp_path):
     reported = incident(tmp_path, "controllers", *PROCFS, disks=[f"{kind},latency-ms=20" for kind in DISKS])
     devices = {name: reported["report"]["devices"][name] for name in reported["issued"]}
-    assert {one["driver"] for one in devices.values()} == CONTROLLERS.keys()
+    assert {device["driver"] for device in devices.values()} == CONTROLLERS.keys()
     assert len(devices) == len(DISKS) + 1
-    for name, one in devices.items():
-        hand, depths, driver = reported["by_hand"][name], one["outstanding"], one["driver"]
+    for name, current_device in devices.items():
+        hand, depths, driver = reported["by_hand"][name], current_device["outstanding"], current_device["driver"]
         print(name, driver, depths["limit"], depths["limit_source"], "max", depths["max"], hand)
         decides = CONTROLLERS[driver]
         limit = int(hand[decides]) * (int(hand["queues"]) if decides == "nr_tags" else 1)
         assert depths["limit"] == limit == KNOWN.get(driver, limit)
         assert 0 < depths["max"] <= limit
-        rows = {row["name"]: row for row in one["limits"]}
+        rows = {row["name"]: row for row in current_device["limits"]}
         assert {key: str(rows[key]["value"]) for key in hand.keys() & rows.keys()} == {
             key: hand[key] for key in hand.keys() & rows.keys()
         }
@@ -193,9 +197,9 @@ def unfollowed(request, tmp_path_factory):
 
 def _print(reported):
     print(reported["stderr"][-1000:], reported["names"], reported["readers"], reported["report"]["health"])
-    for one in reported["frames"]:
-        rows = [(row["device"], row["age_us"], row["at_least"], row["count"]) for row in one["ages"]]
-        print(one["end_us"], rows, one["older"])
+    for frame in reported["frames"]:
+        rows = [(row["device"], row["age_us"], row["at_least"], row["count"]) for row in frame["ages"]]
+        print(frame["end_us"], rows, frame["older"])
 
 
 def while_it_waits(reported, reader, within_us):
@@ -382,8 +386,8 @@ def still_before(found, sector):
 def created(request, tmp_path_factory):
     reported = incident(tmp_path_factory.mktemp("created"), "created", *FOLLOWING, release=request.param)
     print(reported["stderr"][-1000:], reported["device"], reported["writers"], reported["report"]["health"])
-    for one in reported["frames"]:
-        print(one["end_us"], one["at_us"], one["older"], one["traced"], one["removed"], one["notice"])
+    for frame in reported["frames"]:
+        print(frame["end_us"], frame["at_us"], frame["older"], frame["traced"], frame["removed"], frame["notice"])
     return reported
 
 
@@ -400,16 +404,16 @@ def looks_while(reported, began_us, ended_us):
 def test_a_volume_that_is_created_meanwhile_is_followed(created):
     """Its suspension holds four writes: each is in the list at every look, and then a finding is about the volume."""
     writers, device = created["writers"], created["device"]
-    began_us, ended_us = max(one["began_us"] for one in writers), min(one["ended_us"] for one in writers)
+    began_us, ended_us = max(writer["began_us"] for writer in writers), min(writer["ended_us"] for writer in writers)
     looks = looks_while(created, began_us, ended_us)
     assert len(looks) >= HELD_S // 3
     for frame in looks.values():
         rows = [row for row in frame["ages"] if row["device"] == device]
-        assert {row["request"]["sector"] for row in rows} == {one["sector"] for one in writers}
+        assert {row["request"]["sector"] for row in rows} == {writer["sector"] for writer in writers}
         assert {row["request"]["op"] for row in rows} == {"write"}
     assert max(row["age_us"] for frame in looks.values() for row in frame["ages"]) >= 20_000_000
-    findings = [one for one in created["report"]["findings"] if one["device"] == device]
-    assert "starved-io" in {one["id"] for one in findings}
+    findings = [finding for finding in created["report"]["findings"] if finding["device"] == device]
+    assert "starved-io" in {finding["id"] for finding in findings}
 
 
 def test_its_writes_are_counted_once_and_the_tracer_is_not_restarted(created):
@@ -438,27 +442,35 @@ def overtaken(tmp_path_factory):
 def test_an_elevator_s_victims_were_overtaken_as_often_as_blktrace_says(overtaken):
     """Overtaking: the block layer made a request (G), the scheduler took it (I) after the victim, and it completed (C)
     before it. latmon counts at block_io_start, which lies between G and I."""
-    found, outliers = events(overtaken["events"]), overtaken["report"]["outliers"]
-    for one in outliers:
-        print(one["op"], one["sector"], one["total_us"], one["outstanding_at_issue"], one["overtaken_by"])
+    actual_events, outliers = events(overtaken["events"]), overtaken["report"]["outliers"]
+    for outlier in outliers:
+        print(
+            outlier["op"],
+            outlier["sector"],
+            outlier["total_us"],
+            outlier["outstanding_at_issue"],
+            outlier["overtaken_by"],
+        )
     for victim in overtaken["victims"]:
-        counts = [overtakers(found, victim["sector"], action) for action in "GI"]
+        counts = [overtakers(actual_events, victim["sector"], action) for action in "GI"]
         print(victim, counts)
-        (one,) = [row for row in outliers if (row["device"], row["sector"]) == (overtaken["device"], victim["sector"])]
+        (outlier,) = [
+            row for row in outliers if (row["device"], row["sector"]) == (overtaken["device"], victim["sector"])
+        ]
         assert all(still == 0 for _, still in counts)
         assert min(count for count, _ in counts) > IODEPTH
-        assert one["op"] == victim["op"]
-        assert min(count for count, _ in counts) <= one["overtaken_by"] <= max(count for count, _ in counts)
-        assert one["outstanding_at_issue"] == still_before(found, victim["sector"])
-        assert one["stages_us"]["queue"] > 0.9 * one["total_us"]
+        assert outlier["op"] == victim["op"]
+        assert min(count for count, _ in counts) <= outlier["overtaken_by"] <= max(count for count, _ in counts)
+        assert outlier["outstanding_at_issue"] == still_before(actual_events, victim["sector"])
+        assert outlier["stages_us"]["queue"] > 0.9 * outlier["total_us"]
         for _, row in reported_of(overtaken, (overtaken["device"], victim["sector"])):
             print("while it waited:", row)
-            assert row["request"]["overtaken_by"] <= one["overtaken_by"]
+            assert row["request"]["overtaken_by"] <= outlier["overtaken_by"]
 
 
 def test_the_order_of_issue_is_blktrace_s(overtaken):
     """Each window of issues is a piece of the sequence of D events; of windows that blktrace was there for."""
-    driven = [one.sector for one in events(overtaken["events"]) if one.action == "D"]
+    driven = [event.sector for event in events(overtaken["events"]) if event.action == "D"]
     windows = [frame["issued"].get(overtaken["device"], []) for frame in overtaken["frames"]]
     covered = [window for window in windows if window and set(window) <= set(driven)]
     print(len(windows), [len(window) for window in covered])

@@ -50,7 +50,9 @@ def p50_ms(read, stage):
 
 def by_driver(reported):
     return {
-        one.get("driver"): name for name, one in reported["report"]["devices"].items() if name in reported["issued"]
+        device.get("driver"): name
+        for name, device in reported["report"]["devices"].items()
+        if name in reported["issued"]
     }
 
 
@@ -61,18 +63,18 @@ def every_driver(request, tmp_path_factory):
 
 
 def test_each_driver_s_own_path(every_driver):
-    reported, found = every_driver, by_driver(every_driver)
-    for driver, name in found.items():
+    reported, actual_by_driver = every_driver, by_driver(every_driver)
+    for driver, name in actual_by_driver.items():
         read = reads(reported, name)
         print(driver, name, read["count"], {k: (v["count"], v["p50"], v["p99"]) for k, v in read["stages"].items()})
         print("   ", read["stages_absent"])
-    for driver, name in found.items():
+    for driver, name in actual_by_driver.items():
         read = reads(reported, name)
         assert read["stages"]["hba"]["count"] >= 0.9 * read["count"], driver
-    assert "softirq" not in reads(reported, found["nvme"])["stages"]
-    assert "hard interrupt" in reads(reported, found["nvme"])["stages_absent"]["softirq"]
+    assert "softirq" not in reads(reported, actual_by_driver["nvme"])["stages"]
+    assert "hard interrupt" in reads(reported, actual_by_driver["nvme"])["stages_absent"]["softirq"]
     for driver in SOFTIRQ_DRIVERS:
-        stages = reads(reported, found[driver])["stages"]
+        stages = reads(reported, actual_by_driver[driver])["stages"]
         assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"], driver
 
 
@@ -126,14 +128,14 @@ def test_a_volume_that_waits_is_slow_and_its_disk_is_not(tmp_path):
 
 def test_threaded_interrupts(tmp_path):
     reported = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "mptsas1068", "--append", "threadirqs")
-    threads = {one["thread"]: one for one in reported["report"]["wakeups"]}
-    print({name: (one["policy"], one["priority"], one["count"]) for name, one in threads.items()})
+    threads = {wakeup["thread"]: wakeup for wakeup in reported["report"]["wakeups"]}
+    print({name: (thread["policy"], thread["priority"], thread["count"]) for name, thread in threads.items()})
     (nvme,) = [name for name in reported["issued"] if name.startswith("nvme")]
     assert reads(reported, nvme)["stages"]["completion"]["count"] >= 0.9 * reads(reported, nvme)["count"]
-    irq_threads = [one for name, one in threads.items() if name.startswith("irq/") and "nvme" in name]
+    irq_threads = [thread for name, thread in threads.items() if name.startswith("irq/") and "nvme" in name]
     assert irq_threads
-    assert all((one["policy"], one["priority"]) == ("fifo", 49) for one in irq_threads)
-    assert any(name.startswith("ksoftirqd/") and one["priority"] == 120 for name, one in threads.items())
+    assert all((irq_thread["policy"], irq_thread["priority"]) == ("fifo", 49) for irq_thread in irq_threads)
+    assert any(name.startswith("ksoftirqd/") and thread["priority"] == 120 for name, thread in threads.items())
 
 
 def test_hogs_keep_threads_from_their_cpus(tmp_path):
@@ -144,7 +146,7 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
         print(name, parts)
         waiting = parts.get("completion", 0) + parts.get("softirq", 0) + parts.get("resume", 0)
         assert waiting > 2 * parts["hba"], parts
-    late = [wait for one in reported["report"]["outliers"] for wait in one["waits"]]
+    late = [wait for outlier in reported["report"]["outliers"] for wait in outlier["waits"]]
     print(*late[:10], sep="\n")
     threads = [wait for wait in late if wait["thread"].startswith("irq/")]
     waiters = [wait for wait in late if wait["thread"] == "fio"]
@@ -152,7 +154,7 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
     assert any(wait["instead"] == "hog (prio 39)" for wait in threads), threads[:3]
     # In an emulated guest few waiters are woken as soon after the completion as it takes to separate them from others.
     assert {(wait["stage"], wait["priority"]) for wait in waiters} <= {("resume", 120)}
-    woken = [one for one in reported["report"]["wakeups"] if one["thread"] == "fio"]
+    woken = [wakeup for wakeup in reported["report"]["wakeups"] if wakeup["thread"] == "fio"]
     assert {one["priority"] for one in woken} == {120}
     assert any("hog (prio 39)" in one["instead"] for one in woken), woken[:3]
 
@@ -163,7 +165,7 @@ def test_a_stranger_on_the_vector_is_named(tmp_path):
     # One CPU: with so many interrupts two emulated ones sooner or later run into code that the other is patching.
     words = ("--smp", "1", "--disk", "nvme", "--append", "pci=nomsi", "--qemu", HANDLERS)
     reported = incident(tmp_path, "shared", *words)
-    rows = {one["handler"]: one for one in reported["report"]["irqs"] if one["irq"] == reported["irq"]}
+    rows = {irq["handler"]: irq for irq in reported["report"]["irqs"] if irq["irq"] == reported["irq"]}
     ran = [interrupts(text, reported["irq"]) for text in reported["interrupts"]]
     for name, one in rows.items():
         print(name, one["device"], one["count"], one["returned"], one["run_us"], one["before_us"], one["shared_with"])
@@ -196,7 +198,7 @@ def test_irq_poll_is_seen(tmp_path):
     print(reported["report"]["softirqs"]["IRQ_POLL"])
     assert reported["report"]["softirqs"]["IRQ_POLL"]["count"] > 100
     # The one path of the multipath device that fio was given: the device itself has bios only.
-    traced = {name: one.get("traced", {}).get("paths", {}) for name, one in reported["report"]["devices"].items()}
+    traced = {name: device.get("traced", {}).get("paths", {}) for name, device in reported["report"]["devices"].items()}
     (device,) = [name for name, paths in traced.items() if "IRQ_POLL softirq" in paths]
     print(device, traced[device], sums(reads(reported, device)))
     stages = reads(reported, device)["stages"]
@@ -208,8 +210,8 @@ def test_the_oldest_tools(tmp_path):
     """bpftrace 0.17 has no raw tracepoints with a clock: tracepoints alone, keyed by device and sector."""
     reported = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "megasas", release="bookworm")
     assert reported["report"]["health"]["tier"] == "B"
-    found = by_driver(reported)
-    for driver, name in found.items():
+    actual_by_driver = by_driver(reported)
+    for driver, name in actual_by_driver.items():
         read, parts = reads(reported, name), sums(reads(reported, name))
         total = read["of"]["latency_us"]
         print(driver, name, read["count"], total["count"], total["sum"], parts, read["stages_absent"])
@@ -218,8 +220,8 @@ def test_the_oldest_tools(tmp_path):
         missing = total["sum"] - sum(parts.get(stage, 0) for stage in TRACED)
         assert abs(missing) <= len(TRACED) * total["count"], (name, parts, total)
         assert read["stages"]["resume"]["count"] > 0
-    assert "hard interrupt" in reads(reported, found["nvme"])["stages_absent"]["softirq"]
-    stages = reads(reported, found["megaraid_sas"])["stages"]
+    assert "hard interrupt" in reads(reported, actual_by_driver["nvme"])["stages_absent"]["softirq"]
+    stages = reads(reported, actual_by_driver["megaraid_sas"])["stages"]
     assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]
 
 
@@ -236,13 +238,13 @@ def test_the_wait_for_a_cgroup_s_limit_is_admission_and_names_the_cgroup(tmp_pat
     device = reported["device"]
     read, fio = reads(reported, device), reported["fio"][device]
     assert read["admission_us"]["includes"] == ["throttling"]
-    whole = read["latency_whole_us"]
-    assert whole["count"] >= 0.9 * fio["count"]
-    assert buckets_apart(whole["p50"], fio["p50"]) <= 2
-    assert buckets_apart(whole["p99"], fio["p99"]) <= 2
+    latency_whole_us = read["latency_whole_us"]
+    assert latency_whole_us["count"] >= 0.9 * fio["count"]
+    assert buckets_apart(latency_whole_us["p50"], fio["p50"]) <= 2
+    assert buckets_apart(latency_whole_us["p99"], fio["p99"]) <= 2
     # The rest is what fio would see without the limit.
-    assert read["admission_us"]["sum"] >= 0.9 * whole["sum"]
-    found = {one["id"]: one for one in reported["report"]["findings"]}
+    assert read["admission_us"]["sum"] >= 0.9 * latency_whole_us["sum"]
+    found = {finding["id"]: finding for finding in reported["report"]["findings"]}
     assert "cgroup /slow.slice (fio" in found["io-throttled"]["summary"]
     assert f"throttled at {IOPS} reads/s" in found["io-throttled"]["summary"]
     assert not [one for one in found.values() if one["severity"] == "warning" and one["id"] != "io-throttled"]
@@ -256,10 +258,12 @@ def test_the_wait_for_iocost_is_admission(tmp_path):
     device = reported["device"]
     read, fio = reads(reported, device), reported["fio"][device]
     print(fio, read["latency_whole_us"], read["admission_us"], reported["report"]["devices"][device]["traced"])
-    whole = read["latency_whole_us"]
-    assert whole["count"] >= 0.9 * fio["count"]
-    assert buckets_apart(whole["p50"], fio["p50"]) <= 2
-    assert buckets_apart(whole["p99"], fio["p99"]) <= 2
-    assert read["admission_us"]["sum"] >= 0.5 * whole["sum"]  # the emulated disk takes some milliseconds, too
+    latency_whole_us = read["latency_whole_us"]
+    assert latency_whole_us["count"] >= 0.9 * fio["count"]
+    assert buckets_apart(latency_whole_us["p50"], fio["p50"]) <= 2
+    assert buckets_apart(latency_whole_us["p99"], fio["p99"]) <= 2
+    assert (
+        read["admission_us"]["sum"] >= 0.5 * latency_whole_us["sum"]
+    )  # the emulated disk takes some milliseconds, too
     causes = reported["report"]["devices"][device]["traced"]["admission_causes"]
     assert causes["iocost"] >= 0.9 * sum(causes.values())

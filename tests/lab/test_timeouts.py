@@ -180,10 +180,10 @@ def test_files_of_a_slow_nfs_server_take_as_long_as_their_program_waits(nfs):
         for series, histogram in rows_within(directory, span, FILES):
             if series.mount == "/mnt/nfs" and series.op in histograms:
                 histograms[series.op].append(histogram)
-        for op, found in histograms.items():
-            mean_ms = merge(found).mean / 1000
+        for op, actual_histogram in histograms.items():
+            mean_ms = merge(actual_histogram).mean / 1000
             own_ms = sum(span["ms"][op]) / len(span["ms"][op])
-            print(name, op, merge(found).count, mean_ms, own_ms)
+            print(name, op, merge(actual_histogram).count, mean_ms, own_ms)
             assert mean_ms == pytest.approx(own_ms, rel=0.2)
             assert name == "quick" or mean_ms > 150
 

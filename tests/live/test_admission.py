@@ -60,13 +60,13 @@ def test_a_wait_for_a_tag_is_admission(suite, loop, tmp_path, jobs):  # noqa: F8
         mean_us = fio(loop, jobs)
     # Of a bio that has completed nothing is kept. Other disks may have some in flight, beyond the sectors of this one.
     assert [sector for _, sector in run.maps.get(QUEUED, {}).values() if sector < SECTORS] == []
-    found = submission_of(run.interval({number(loop): "disk"}.get).traced, "disk", ("read",))
-    assert READS * jobs * 0.95 <= found.whole.count == found.admission.count <= READS * jobs
+    submission = submission_of(run.interval({number(loop): "disk"}.get).traced, "disk", ("read",))
+    assert READS * jobs * 0.95 <= submission.whole.count == submission.admission.count <= READS * jobs
     # A thread of fio runs again some time after the completion.
-    assert found.whole.mean <= mean_us
-    assert found.share > 0.5 if jobs > 1 else found.share < 0.2
+    assert submission.whole.mean <= mean_us
+    assert submission.share > 0.5 if jobs > 1 else submission.share < 0.2
     if jobs > 1:
-        assert found.whole.mean >= 0.4 * mean_us
+        assert submission.whole.mean >= 0.4 * mean_us
 
 
 @each_bpftrace
@@ -88,6 +88,6 @@ def test_the_cause_of_the_wait_is_named(suite, loop, tmp_path):  # noqa: F811
 def test_one_bio_in_so_many_is_noted(suite, loop, tmp_path):  # noqa: F811
     with Attached(suite, tmp_path, MANIFEST, disk="q->disk", bio="arg0", device=number(loop), one_in=8) as run:
         fio(loop, 16)
-    found = submission_of(run.interval({number(loop): "disk"}.get).traced, "disk", ("read",))
+    submission = submission_of(run.interval({number(loop): "disk"}.get).traced, "disk", ("read",))
     # 1,600 reads: 200 on average, and 13 is their standard deviation.
-    assert 100 <= found.whole.count <= 300
+    assert 100 <= submission.whole.count <= 300

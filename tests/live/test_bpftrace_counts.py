@@ -83,7 +83,7 @@ def disk_of(path):
 
 def wait_for_a_frame_after(capture, us):
     """Wait for a frame that begins later: no I/O of a load is near the ends of what is compared."""
-    assert wait_for(lambda: any(one.mono_us - one.dt_us >= us for one in capture.frames()), every=0.2)
+    assert wait_for(lambda: any(frame.mono_us - frame.dt_us >= us for frame in capture.frames()), every=0.2)
 
 
 def measure(directory, seconds, environ):
@@ -164,7 +164,9 @@ def test_every_op_is_counted_and_timed(measured):
 def test_windows_have_their_maximum(measured):
     """Absent only where the slowest I/O ended while the tick before was printed: 0.1 to 2 %, by the host's load."""
     windows = [frame for frame in measured.capture.frames() if not frame.late]
-    found = [one.max for frame in windows for series, one in frame.histograms.items() if series.stage == "total"]
+    found = [
+        histogram.max for frame in windows for series, histogram in frame.histograms.items() if series.stage == "total"
+    ]
     print(f"{found.count(None)} of {len(found)} have none")
     assert found.count(None) <= 0.15 * len(found)
 
@@ -229,12 +231,13 @@ def test_latencies_agree_with_fio(suite, tmp_path, alone):
         devices = capture.report()["devices"]
     for disk, fios in zip(disks, rounds, strict=True):
         pairs = []
-        for op, one in fios.items():
+        for op, current_fio in fios.items():
             ours = devices[disk.name]["ops"][op]["latency_us"]
             print(
-                f"{op}: clat {one.p50:.0f}/{one.p99:.0f} us, latmon {ours['p50']}/{ours['p99']} us, slat {one.slat:.1f}"
+                f"{op}: clat {current_fio.p50:.0f}/{current_fio.p99:.0f} us, latmon {ours['p50']}/{ours['p99']} us, "
+                f"slat {current_fio.slat:.1f}"
             )
-            pairs += [(ours["p50"], one.p50), (ours["p99"], one.p99)]
+            pairs += [(ours["p50"], current_fio.p50), (ours["p99"], current_fio.p99)]
         apart.append(max(buckets_apart(us - 1, fios_us) for us, fios_us in pairs))
     assert min(apart) <= 2, apart
 
@@ -274,7 +277,9 @@ async def test_by_the_request_s_pointer(tmp_path):
     for frame in frames:
         seen.update({flow.op: done.count for flow, done in frame.seen.items()})
         size.update({flow.op: done.bytes for flow, done in frame.seen.items()})
-        timed.update({series.op: one.count for series, one in frame.histograms.items() if series.stage == "total"})
+        timed.update(
+            {series.op: histogram.count for series, histogram in frame.histograms.items() if series.stage == "total"}
+        )
     flushes = issued["flush"].count
     for op, sent in issued.items():
         done = sent.count + (flushes if op == "write" else 0)

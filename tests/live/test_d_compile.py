@@ -30,7 +30,7 @@ SCRIPTS = [one for one in EVERY if one.platform in ELSEWHERE]
 def compiled(platform, *manifests, change=lambda text: text):
     """The compiler's errors, empty without any. Through a pipe, for DTrace may see no file of ours."""
     stub = prelude(platform)
-    text = stub.program(*(change(one.program(values(one, platform))) for one in manifests))
+    text = stub.program(*(change(manifest.program(values(manifest, platform))) for manifest in manifests))
     ran = subprocess.run(
         [*DTRACE, "-e", "-q", "-s", "/dev/stdin"], input=text, capture_output=True, text=True, timeout=120, check=False
     )
@@ -46,14 +46,18 @@ def test_script_compiles(manifest):
 def meant_for(platform):
     """FreeBSD's io gives its own structs, not the translated ones that io_d and resume_d read: devstat is there instead
     of the one, and the other's hooks are not there."""
-    portable = ("wakeups_d",) if platform == "freebsd" else [one.name for one in EVERY if one.platform == "portable"]
-    return [one for one in EVERY if one.platform == platform or one.name in portable]
+    portable = (
+        ("wakeups_d",)
+        if platform == "freebsd"
+        else [manifest.name for manifest in EVERY if manifest.platform == "portable"]
+    )
+    return [manifest for manifest in EVERY if manifest.platform == platform or manifest.name in portable]
 
 
 @pytest.mark.parametrize(("platform", "bits"), [("illumos", BITS), ("illumos", 0), ("freebsd", BITS)])
 def test_all_scripts_of_a_platform_compile_as_one_program(platform, bits):
     """They share one name space: a this-> of one type in one script can't be of another in the next."""
-    together = [replace(one, bits=bits) for one in meant_for(platform)]
+    together = [replace(manifest, bits=bits) for manifest in meant_for(platform)]
     assert len(together) > 1
     assert compiled(platform, *together) == ""
 
@@ -71,7 +75,7 @@ def test_all_scripts_of_a_platform_compile_as_one_program(platform, bits):
     ],
 )
 def test_the_compiler_finds_what_is_planted(old, new, output):
-    [geom] = [one for one in SCRIPTS if one.name == "geom"]
+    [geom] = [manifest for manifest in SCRIPTS if manifest.name == "geom"]
 
     def change(text):
         changed, n = re.subn(old, new, text)

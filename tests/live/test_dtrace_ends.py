@@ -35,15 +35,15 @@ def screen(directory, file, *words):
 
 
 def traces_of(terminal):
-    found = [Traces(pid) for pid in tools(terminal.processes("dtrace "))]
-    assert found
-    assert any(one.programs for one in found)
-    return found
+    traces = [Traces(pid) for pid in tools(terminal.processes("dtrace "))]
+    assert traces
+    assert any(trace.programs for trace in traces)
+    return traces
 
 
 def left(traces):
-    wait_for(lambda: not any(one.left() for one in traces), SETTLED_S, 0.2)
-    return [what for one in traces for what in one.left()]
+    wait_for(lambda: not any(trace.left() for trace in traces), SETTLED_S, 0.2)
+    return [what for trace in traces for what in trace.left()]
 
 
 def kill_collector(terminal):
@@ -119,9 +119,9 @@ def test_nothing_stays_of_a_capture(tmp_path, number):
 
 
 def marked(mark):
-    found = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    stdout = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
     reported = []
-    for line in found.splitlines():
+    for line in stdout.splitlines():
         pid, command = line.split(None, 1)
         try:
             with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123 - as short as it can be

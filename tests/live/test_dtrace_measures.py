@@ -74,20 +74,20 @@ def test_every_read_is_counted_there_where_it_is(tmp_path, disk, alone):
     devices = [disk.name, *([below] if below else [])]
     for _ in range(ATTEMPTS):
         opening = time.monotonic()
-        with alone(), capture(tmp_path, *(word for name in devices for word in ("--device", name))) as one:
+        with alone(), capture(tmp_path, *(word for name in devices for word in ("--device", name))) as given_capture:
             opened_s = time.monotonic() - opening
             before = diskstats()
             issued = fio(tmp_path, 60, reads(disk.path))["reads"]["read"]
             kernel = {name: gained(before, diskstats(), name)["read"] for name in devices}
             time.sleep(SETTLED_S)
             closing = time.monotonic()
-            assert one.stop() == 0, one.stderr
+            assert given_capture.stop() == 0, given_capture.stderr
             closed_s = time.monotonic() - closing
-        report = one.report()
+        report = given_capture.report()
         found = {name: report["devices"][name]["ops"]["read"] for name in devices}
         share = {name: found[name]["count"] / kernel[name].count for name in devices}
         print(f"opened in {opened_s:.1f} s, closed in {closed_s:.1f} s; seen {share}; {report['health']}")
-        print("seconds from tick to tick", gaps(one.frames()))
+        print("seconds from tick to tick", gaps(given_capture.frames()))
         if share[disk.name] >= LEAST:
             break
     assert issued.count >= 50_000
@@ -141,7 +141,11 @@ def counted(frames, name):
         seen.update({flow.op: done.count for flow, done in mine.items()})
         size.update({flow.op: done.bytes for flow, done in mine.items()})
         timed.update(
-            {at.op: one.count for at, one in frame.histograms.items() if at.stage == "total" and at.device == name}
+            {
+                at.op: histogram.count
+                for at, histogram in frame.histograms.items()
+                if at.stage == "total" and at.device == name
+            }
         )
     return seen, size, timed
 
@@ -174,11 +178,11 @@ def partition(disk):
             fcntl.ioctl(device, BLKPG, add)
         except OSError as error:
             pytest.skip(f"no partition of a loop device here: {error}")
-        found = wait_for(lambda: [one for one in Path("/dev").glob(f"{disk.name}p1") if one.is_block_device()], 5)
+        wait = wait_for(lambda: [path for path in Path("/dev").glob(f"{disk.name}p1") if path.is_block_device()], 5)
         try:
-            if not found:
+            if not wait:
                 pytest.skip("no device nodes are made here")
-            yield str(found[0])
+            yield str(wait[0])
         finally:
             fcntl.ioctl(device, BLKPG, remove)
 
@@ -236,14 +240,14 @@ def test_latencies_are_those_of_bpftrace(tmp_path, disk, alone, bpftrace):
     environ = {"LATMON_BPFTRACE": bpftraces_tool(bpftrace, tmp_path).path}
     watched = ("--device", disk.name, "--duration", "120s")
     for _ in range(ATTEMPTS):
-        with alone(), capture(tmp_path, "--device", disk.name) as one:
+        with alone(), capture(tmp_path, "--device", disk.name) as given_capture:
             with Capture(tmp_path, "--backend", "bpftrace", *watched, **environ) as other:
                 issued = fio(tmp_path, 60, reads(disk.path))["reads"]["read"]
                 time.sleep(SETTLED_S)
                 assert other.stop() == 0, other.stderr
-            assert one.stop() == 0, one.stderr
+            assert given_capture.stop() == 0, given_capture.stderr
         reported = []
-        for of in (one, other):
+        for of in (given_capture, other):
             report = of.report()
             hba = report["devices"][disk.name]["ops"]["read"]["stages"]["hba"]
             reported.append(hba)
@@ -260,19 +264,21 @@ def test_latencies_are_those_of_bpftrace(tmp_path, disk, alone, bpftrace):
 def test_on_demand_scripts_that_cannot_run_are_named_with_their_reason(tmp_path, disk):
     """And nothing waits for them."""
     words = ["--device", disk.name, "--stages", "all"]
-    with capture(tmp_path, *words, duration="20s") as one:
+    with capture(tmp_path, *words, duration="20s") as given_capture:
         fio(tmp_path, 4, {"name": "sync", "filename": disk.path, "rw": "randread", "ioengine": "psync"})
-        assert one.ended(60) == 0, one.stderr
-    report = one.report()
+        assert given_capture.ended(60) == 0, given_capture.stderr
+    report = given_capture.report()
     missing = {entry["name"]: entry["reason"] for entry in report["health"]["probes_missing"]}
-    on_demand = {one.name: one for one in program.manifests("linux") if one.group != "always"}
-    print(missing, gaps(one.frames()), [key for key, value in report.items() if value])
+    on_demand = {manifest.name: manifest for manifest in program.manifests("linux") if manifest.group != "always"}
+    print(missing, gaps(given_capture.frames()), [key for key, value in report.items() if value])
     listed = subprocess.run([DTRACE, "-l"], capture_output=True, text=True, check=True).stdout
-    lacking = {name for name, of in on_demand.items() if not all(is_listed(hook, listed) for hook in of.hooks)}
+    lacking = {
+        name for name, manifest in on_demand.items() if not all(is_listed(hook, listed) for hook in manifest.hooks)
+    }
     assert set(missing) == lacking
     assert all(missing.values())
     assert report["devices"][disk.name]["ops"]["read"]["count"] > 0
-    assert sum(gaps(one.frames())) > 15
+    assert sum(gaps(given_capture.frames())) > 15
 
 
 def once(before=(), python=sys.executable, **environ):
@@ -328,8 +334,8 @@ def test_without_root(has_sudo):
         plain.write_text('#!/bin/sh\necho "dtrace: run as root for tracing and listing probes" >&2\nexit 1\n')
         plain.chmod(0o755)
         for name in ("sh", "env", "sleep", "unshare", "mount", *(["sudo"] if has_sudo else [])):
-            if found := shutil.which(name):
-                (Path(directory) / name).symlink_to(found)
+            if path := shutil.which(name):
+                (Path(directory) / name).symlink_to(path)
         roots = os.pathsep.join((environment()["PYTHONPATH"], sysconfig.get_paths()["purelib"]))
         nobody = [shutil.which("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups"]
         text = once(nobody, SYSTEM_PYTHON, LATMON_DTRACE=str(plain), PATH=directory, PYTHONPATH=roots, HOME=directory)
@@ -341,7 +347,7 @@ def test_without_root(has_sudo):
 def test_auto_takes_it_where_bpftrace_is_refused(tmp_path, disk):
     with Capture(
         tmp_path, "--device", disk.name, "--duration", "3s", LATMON_DTRACE=DTRACE, LATMON_BPFTRACE="/bin/false"
-    ) as one:
-        assert one.ended(60) in (0, 4), one.stderr
-    assert one.report()["backend"] == "dtrace"
-    assert "bpftrace ended with status 1" in one.stderr, "why not the better one"
+    ) as capture:
+        assert capture.ended(60) in (0, 4), capture.stderr
+    assert capture.report()["backend"] == "dtrace"
+    assert "bpftrace ended with status 1" in capture.stderr, "why not the better one"

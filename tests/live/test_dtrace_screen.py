@@ -20,8 +20,8 @@ def shown(terminal, since=0):
 
 
 def shows(terminal, *words, since=0, seconds=20.0):
-    found = wait_for(lambda: all(word in shown(terminal, since) for word in words), seconds, 0.2)
-    assert found, (words, shown(terminal, since)[-3000:])
+    wait = wait_for(lambda: all(word in shown(terminal, since) for word in words), seconds, 0.2)
+    assert wait, (words, shown(terminal, since)[-3000:])
 
 
 @pytest.fixture

@@ -49,15 +49,15 @@ def scrape(port):
 
 def values(text, name, **labels):
     families = text_string_to_metric_families(text)
-    samples = [one for family in families for one in family.samples if one.name == name]
-    return [one.value for one in samples if labels.items() <= one.labels.items()]
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return [sample.value for sample in samples if labels.items() <= sample.labels.items()]
 
 
 def bounded():
     """The words that start a command with no more capabilities than the systemd unit gives."""
     unit = Path(__file__).parents[2] / "contrib/systemd/latmon-exporter.service"
-    (line,) = [one for one in unit.read_text().splitlines() if one.startswith("CapabilityBoundingSet=")]
-    names = [one.removeprefix("CAP_").lower() for one in line.partition("=")[2].split()]
+    (line,) = [line for line in unit.read_text().splitlines() if line.startswith("CapabilityBoundingSet=")]
+    names = [word.removeprefix("CAP_").lower() for word in line.partition("=")[2].split()]
     words = ["setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,{','.join(f'+{n}' for n in names)}"]
     able = shutil.which("setpriv") and not subprocess.run([*words, "true"], check=False, capture_output=True).returncode
     return words if able else []
@@ -127,8 +127,8 @@ def test_every_read_is_counted(measured):
 def test_quantiles_of_promql_are_latmons(measured):
     *_, histograms, quantiles = measured
     own = read_back(histograms[0]["histogram"][1])
-    for q, found in quantiles.items():
-        assert 1 / LIMIT <= found * 1e6 / own.quantile(q) <= LIMIT, q
+    for q, quantile in quantiles.items():
+        assert 1 / LIMIT <= quantile * 1e6 / own.quantile(q) <= LIMIT, q
 
 
 def test_promtool_finds_nothing_wrong(measured):
@@ -180,15 +180,15 @@ def test_three_exporters_a_report_and_promql_agree(suite, tmp_path):
     program("prometheus", suite)
     with contextlib.ExitStack() as stack:
         disks = [stack.enter_context(LoopDevice(tmp_path / f"disk-{depth}", 64 << 20)) for depth in DEPTHS]
-        ports = {one.name: stack.enter_context(exporting(tmp_path, one.name)) for one in disks}
+        ports = {disk.name: stack.enter_context(exporting(tmp_path, disk.name)) for disk in disks}
         hosts = {device: f"127.0.0.1:{port}" for device, port in ports.items()}
         server = stack.enter_context(Prometheus(tmp_path, *hosts.values(), suite=suite))
         jobs = [
-            {"name": one.name, "filename": one.path, "rw": "randrw", "iodepth": depth, "rate_iops": "300,300"}
-            for one, depth in zip(disks, DEPTHS, strict=True)
+            {"name": disk.name, "filename": disk.path, "rw": "randrw", "iodepth": depth, "rate_iops": "300,300"}
+            for disk, depth in zip(disks, DEPTHS, strict=True)
         ]
         fio(tmp_path, 1, *jobs)  # a series begins with its first I/Os, of which no range query knows
-        capture = stack.enter_context(Capture(tmp_path, *(f"--device={one.name}" for one in disks)))
+        capture = stack.enter_context(Capture(tmp_path, *(f"--device={disk.name}" for disk in disks)))
         before, begin = {name: totals(port, name) for name, port in ports.items()}, settled(server, ports)
         fio(tmp_path, LOADED_S, *jobs)
         end = settled(server, ports)
@@ -200,13 +200,13 @@ def test_three_exporters_a_report_and_promql_agree(suite, tmp_path):
         for device, host in hosts.items():
             for op in ("read", "write"):
                 gained = after[device][op] - before[device][op]
-                found = [frame.histograms.get(Series(host, op, "total"), Histogram()) for frame in frames]
-                assert sum(one.count for one in found) == gained > 1000
+                histograms = [frame.histograms.get(Series(host, op, "total"), Histogram()) for frame in frames]
+                assert sum(histogram.count for histogram in histograms) == gained > 1000
                 again = reported[device]["ops"][op]["latency_us"]
                 least = 0.985 - (CROWDED if crowded() else 0.05)
                 assert least < again["count"] / gained < 1 / least
                 other = merge([frame.histograms.get(Series(device, op, "total"), Histogram()) for frame in recorded])
-                own = merge(found)
+                own = merge(histograms)
                 for q in (0.5, 0.9, 0.99):
                     series = f'{FAMILY}{{instance="{host}",op="{op}"}}'
                     (answer,) = server.query(f"histogram_quantile({q}, rate({series}[{end - begin}s]))", time=end)

@@ -156,7 +156,7 @@ def check_kernel_log(marks, report, device):
     words = f"I/O error, dev {device}, "
     if words in subprocess.run(["dmesg"], capture_output=True, text=True, check=False).stdout:
         assert any(words in mark.text for mark in marks if mark.device == device)
-        found = {(one["id"], one["device"]): one["evidence"] for one in report["findings"]}
+        found = {(finding["id"], finding["device"]): finding["evidence"] for finding in report["findings"]}
         assert "kernel_log" in found["io-errors", device]
 
 

@@ -42,13 +42,13 @@ EXT4_IOC_SHUTDOWN = 0x8004587D
 
 def frames(path):
     try:
-        return [one for one in open_recording(path) if isinstance(one, Frame)]
+        return [frame for frame in open_recording(path) if isinstance(frame, Frame)]
     except RecordingError:  # ended before its header was there
         return []
 
 
 def damages(path):
-    return {one.what for one in survey(open_recording(path)).damages}
+    return {damage.what for damage in survey(open_recording(path)).damages}
 
 
 class Capture:
@@ -120,10 +120,10 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path):
-    made = Disk(tmp_path)
-    yield made
-    made.freeze(thaw=True)
-    subprocess.run(["umount", "--lazy", made.place], check=False)
+    disk = Disk(tmp_path)
+    yield disk
+    disk.freeze(thaw=True)
+    subprocess.run(["umount", "--lazy", disk.place], check=False)
 
 
 FAILED = [(Disk.fail, "Input/output error"), (Disk.read_only, "Read-only file system")]
@@ -173,17 +173,17 @@ def test_a_process_that_is_killed_at_any_moment_leaves_nothing(tmp_path, victim,
         path = tmp_path / f"{number}.gz"
         with Terminal(
             latmon("--backend", "demo", "--interval", "100ms", "--record", str(path), "--tui"), tmp_path
-        ) as one:
-            pid = one.collector if victim == "collector" else one.screen
+        ) as terminal:
+            pid = terminal.collector if victim == "collector" else terminal.screen
             time.sleep(draw.random() * 2)
             before = frames(path) if path.exists() else []
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             if victim == "collector":
-                one.type(b"qq")
-            left = one.left(ENDING_S)
-            assert not left, (number, left, one.output[-500:])
-            assert b"Traceback" not in one.output
+                terminal.type(b"qq")
+            left = terminal.left(ENDING_S)
+            assert not left, (number, left, terminal.output[-500:])
+            assert b"Traceback" not in terminal.output
         after = frames(path) if path.exists() else []
         assert after[: len(before)] == before
         path.unlink(missing_ok=True)
@@ -260,14 +260,14 @@ def test_a_process_that_is_ended_for_its_memory_leaves_none_behind(tmp_path, nam
         assert code in (0, 1, 3, -signal.SIGKILL, *BY_SIGTERM), said
         about_itself = [line for line in said.splitlines() if not FINDING.match(line)]
         assert code in (0, -signal.SIGKILL, *BY_SIGTERM) or len(about_itself) <= 5, said
-    assert all(one.dt_us > 0 for one in frames(tmp_path / "r.gz"))
+    assert all(frame.dt_us > 0 for frame in frames(tmp_path / "r.gz"))
 
 
 def has_disk(path, loop):
     """Return whether the disk is there at the end of a recording."""
     name, there = Path(loop).name, False
-    for one in frames(path):
-        there = (there and name not in one.removed) or any(device.name == name for device in one.devices)
+    for frame in frames(path):
+        there = (there and name not in frame.removed) or any(device.name == name for device in frame.devices)
     return there
 
 
@@ -297,5 +297,5 @@ def test_a_storm_of_disks_that_come_and_go(tmp_path, backend):
         code, said = capture.ended(signal.SIGINT)
     assert code == 0, said
     assert damages(path) == set()
-    found = frames(path)
-    assert all(now.mono_us > before.mono_us for before, now in pairwise(found))
+    actual_frames = frames(path)
+    assert all(now.mono_us > before.mono_us for before, now in pairwise(actual_frames))

@@ -82,8 +82,8 @@ def mounted(directory, kind):
     if shutil.which(make[0]) is None:
         pytest.skip(f"{make[0]} is not installed")
     places = {name: directory / name for name in ("mnt", "merged")}
-    for one in places.values():
-        one.mkdir()
+    for place in places.values():
+        place.mkdir()
     with LoopDevice(directory / "image", 512 << 20) as disk:
         subprocess.run([*make, disk.path], check=True, stdout=subprocess.DEVNULL)
         with mount(disk.path, str(places["mnt"])) as point:
@@ -216,7 +216,12 @@ def test_renames_unlinks_and_stats_of_a_slow_server_have_its_times(suite, tmp_pa
         if (row.mount, row.op) == (str(point), "rename"):
             parts[row.part] += us
     assert parts["server"] > 0.9 * its["rename"].sum, parts
-    slow = [one for frame in frames for one in frame.file_operations if one.file_system.mount == str(point)]
+    slow = [
+        file_operation
+        for frame in frames
+        for file_operation in frame.file_operations
+        if file_operation.file_system.mount == str(point)
+    ]
     renames = {one.path for one in slow if one.op == "rename"}
     assert renames <= {f"…/file{number}" for number in range(FILES_THERE)}
     assert renames
@@ -255,17 +260,22 @@ def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tm
             file.write(b"x" * 5000)
             file.flush()
             os.fsync(file.fileno())
-    found = [one for frame in capture.frames() for one in frame.file_operations if one.file_system.mount == str(point)]
-    assert {one.op for one in found} == {"open", "write", "fsync"}, found
-    assert {one.path for one in found} == {r"some/where/a\nb\x1b[31m Aä\xff"}
-    sync = next(one for one in found if one.op == "fsync")
+    outliers = [
+        file_operation
+        for frame in capture.frames()
+        for file_operation in frame.file_operations
+        if file_operation.file_system.mount == str(point)
+    ]
+    assert {outlier.op for outlier in outliers} == {"open", "write", "fsync"}, outliers
+    assert {outlier.path for outlier in outliers} == {r"some/where/a\nb\x1b[31m Aä\xff"}
+    sync = next(outlier for outlier in outliers if outlier.op == "fsync")
     assert (sync.pid, sync.wait, sync.disk) == (os.getpid(), "device", disk.name)
     assert sync.sectors[0] > 0, "a flush, whose bio begins at 0, is none of them"
-    assert next((one.bytes, one.offset) for one in found if one.op == "write") == (5000, 0)
+    assert next((outlier.bytes, outlier.offset) for outlier in outliers if outlier.op == "write") == (5000, 0)
     assert all(one.isprintable() for one in (sync.path, sync.comm))
-    found = requests_of(sync, by_process(one for frame in capture.frames() for one in frame.outliers))
-    assert {one.device for one in found} == {disk.name}, sync
-    assert any(one.stages_us for one in found)
+    outliers = requests_of(sync, by_process(outlier for frame in capture.frames() for outlier in frame.outliers))
+    assert {outlier.device for outlier in outliers} == {disk.name}, sync
+    assert any(outlier.stages_us for outlier in outliers)
 
 
 @each_bpftrace
@@ -290,15 +300,20 @@ def test_threads_that_write_one_file_wait_for_its_lock_and_those_with_a_file_eac
     took_us = of_mount(frames, point)["write"].sum
     assert took_us > 8_000_000, "16 threads wait all the time"
     assert 0.8 * took_us < parts.total() < 1.2 * took_us, (parts, took_us)
-    found = {one["id"]: one for one in json.loads(report)["findings"] if one["device"] == disk.name}
-    operations = [one for frame in frames for one in frame.file_operations if one.file_system.mount == str(point)]
+    found = {finding["id"]: finding for finding in json.loads(report)["findings"] if finding["device"] == disk.name}
+    operations = [
+        file_operation
+        for frame in frames
+        for file_operation in frame.file_operations
+        if file_operation.file_system.mount == str(point)
+    ]
     if files > 1:
         assert parts["lock"] < 0.3 * took_us, (parts, took_us)
         assert "not-the-disk" not in found
         return
     assert parts["lock"] > 0.5 * took_us, (parts, took_us)
     assert "/file0" in found["not-the-disk"]["summary"]
-    slept = [one.split for one in operations if one.split and one.split.wait == "lock"]
+    slept = [operation.split for operation in operations if operation.split and operation.split.wait == "lock"]
     assert slept, operations
     assert all("down_write" in one.functions or "down_read" in one.functions for one in slept)
     assert any(one.holder for one in slept)
@@ -327,11 +342,11 @@ def syncing(path, cpu):
     path.write_bytes(bytes(1 << 20))
     os.sync()
     pinned = ["taskset", "-c", str(cpu)]
-    with spinning(pinned), subprocess.Popen([*pinned, "nice", "-n", "19", sys.executable, "-c", SYNCS, path]) as one:
+    with spinning(pinned), subprocess.Popen([*pinned, "nice", "-n", "19", sys.executable, "-c", SYNCS, path]) as popen:
         try:
             yield
         finally:
-            one.kill()
+            popen.kill()
 
 
 class Walk:

@@ -36,25 +36,25 @@ def test_requests_in_flight_are_reported_to_the_end(disk, tmp_path):  # noqa: F8
             write = ["dd", "if=/dev/zero", f"of={inner.path}", "bs=4096", "seek=9", "count=1", "oflag=direct"]
             with subprocess.Popen(write, stderr=subprocess.DEVNULL) as writer:
                 try:
-                    wait_for(lambda: any(one.age_us > SLOW_US for one in ages(capture.frames())), 30, 0.2)
+                    wait_for(lambda: any(age.age_us > SLOW_US for age in ages(capture.frames())), 30, 0.2)
                     assert capture.stop() == 0, capture.stderr
                 finally:
                     thaw()
             frames, text = capture.frames(), capture.report()
-    (one,) = ages(frames)
-    assert (one.device, one.count) == (inner.name, 1)
-    assert one.age_us > SLOW_US
+    (given_age,) = ages(frames)
+    assert (given_age.device, given_age.count) == (inner.name, 1)
+    assert given_age.age_us > SLOW_US
     assert f"latmon: {inner.name}: 1 I/O in flight for " in capture.stderr
     (row,) = text["devices"][inner.name]["in_flight"]
-    assert row["age_us"] == one.age_us
+    assert row["age_us"] == given_age.age_us
     if followed:
-        assert not one.at_least
+        assert not given_age.at_least
         assert (row["op"], row["sector"], row["bytes"], row["pid"]) == ("write", 72, 4096, writer.pid)
     else:
-        assert one.at_least
+        assert given_age.at_least
 
 
 def wait_for_list(capture):
     """Whether a probe follows requests here: it has looked once by its third window."""
-    wait_for(lambda: sum(bool(one.traced.one_in) for one in capture.frames()) >= WINDOWS, 30, 0.2)
+    wait_for(lambda: sum(bool(frame.traced.one_in) for frame in capture.frames()) >= WINDOWS, 30, 0.2)
     return any(frame.in_flight is not None for frame in capture.frames())

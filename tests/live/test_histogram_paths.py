@@ -44,15 +44,15 @@ VALUES = sorted({*NAMED, *(2**n + step for n in range(34) for step in (-1, 0, 1)
 
 def sortings(manifest):
     """The lines that make an index of a value, once per value that the script sorts; value and index by one name."""
-    for found, before in found_in(manifest.source):
-        renamed = found[0].replace(f"${found['index']} =", "$index =")
-        yield before + " ".join(re.sub(rf"\${found['value']}\b", "$value", renamed).split())
+    for match, before in found_in(manifest.source):
+        renamed = match[0].replace(f"${match['index']} =", "$index =")
+        yield before + " ".join(re.sub(rf"\${match['value']}\b", "$value", renamed).split())
 
 
 def found_in(script):
     """Each place where a value is sorted, and what makes the value one that it sorts."""
-    yield from ((found, "" if found["clamp"] else CLAMP) for found in SORTING.finditer(script))
-    yield from ((found, CLAMP) for found in SHIFTING.finditer(script))
+    yield from ((match, "" if match["clamp"] else CLAMP) for match in SORTING.finditer(script))
+    yield from ((match, CLAMP) for match in SHIFTING.finditer(script))
 
 
 DISTINCT = sorted({lines for manifest in MANIFESTS for lines in sortings(manifest)})
@@ -70,7 +70,7 @@ SORTED = [
 @pytest.mark.parametrize("manifest", SORTED, ids=lambda manifest: manifest.name)
 def test_every_index_that_a_script_uses_is_made_by_lines_that_are_tested(manifest):
     script = manifest.source
-    tested = {found["index"] for found, _ in found_in(script)}
+    tested = {match["index"] for match, _ in found_in(script)}
     counted = set(COUNTED.findall(script)) - NO_INDEX
     assert tested
     assert counted <= tested
@@ -123,14 +123,14 @@ async def sorted_by(which, text):
 @each_bpftrace
 @pytest.mark.parametrize("lines", DISTINCT, ids=lambda _: "lines")
 async def test_every_value_lands_in_its_bucket_with_exact_sum_and_maximum(suite, lines, tmp_path):
-    found = await sorted_by(tool(suite, tmp_path), program(lines))
+    histograms_by_series = await sorted_by(tool(suite, tmp_path), program(lines))
     wrong = {}
     for n, value in enumerate(VALUES):
         clamped = min(value, MAX_US)
         expected = Histogram.of({bucket_index(value): 1}, clamped, clamped)
-        histogram = found.get(Series(f"v{n}", "read", "total"))
+        histogram = histograms_by_series.get(Series(f"v{n}", "read", "total"))
         if histogram != expected:
             wrong[value] = histogram
     assert not wrong
     assert len(VALUES) > 100
-    assert found[Series(f"v{VALUES.index(2**32)}", "read", "total")].buckets == ((TOP, 1),)
+    assert histograms_by_series[Series(f"v{VALUES.index(2**32)}", "read", "total")].buckets == ((TOP, 1),)

@@ -45,12 +45,12 @@ def with_depth(monkeypatch):
 
 
 def able(suite, directory):
-    found = tool(suite, directory)
-    if tuple(int(part) for part in found.version.split(".")[:2]) < (0, 21):
-        pytest.skip(f"bpftrace {found.version} can't read a sum that is kept per CPU")
+    bpftrace_tool = tool(suite, directory)
+    if tuple(int(part) for part in bpftrace_tool.version.split(".")[:2]) < (0, 21):
+        pytest.skip(f"bpftrace {bpftrace_tool.version} can't read a sum that is kept per CPU")
     if request_argument(Path("/sys/kernel/btf/vmlinux"), "block_io_start") is None:
         pytest.skip("this kernel has no block_io_start")
-    return found
+    return bpftrace_tool
 
 
 def records(suite, directory, device, depth):
@@ -76,7 +76,7 @@ def test_one_at_a_time_has_nothing_beside_it(suite, loop, tmp_path):  # noqa: F8
 
 @each_bpftrace
 def test_as_many_as_are_given_at_once(suite, loop, tmp_path):  # noqa: F811
-    reported = [one["outstanding"] for one in records(suite, tmp_path, loop, DEPTH)]
+    reported = [record["outstanding"] for record in records(suite, tmp_path, loop, DEPTH)]
     assert DEPTH - 1 in reported
     # A completion whose program the kernel skipped counts until its request comes again or is seen to be free.
     assert sum(one > DEPTH - 1 for one in reported) <= 0.05 * len(reported)
@@ -93,7 +93,7 @@ def expressions():
 @each_bpftrace
 def test_the_arithmetic(suite, tmp_path):
     """(issued with itself, completed, merged) at its issue, completed when it completes: (in flight, overtaken by)."""
-    found = able(suite, tmp_path)
+    bpftrace_tool = able(suite, tmp_path)
     then, later = expressions()
     cases = {
         (1, 0, 0, 0): (0, 0),
@@ -110,12 +110,12 @@ def test_the_arithmetic(suite, tmp_path):
         f' $out = (uint64){now}; {later} printf("%llu %llu\\n", $before, $overtaken);'
         for issued, completed, merged, now in cases
     ]
-    command = found.command("BEGIN { " + " ".join(lines) + " exit(); }")
+    command = bpftrace_tool.command("BEGIN { " + " ".join(lines) + " exit(); }")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
         sentences = [json.loads(line) for line in process.stdout if line.startswith(b"{")]
-    reported = [tuple(map(int, one["data"].split())) for one in sentences if one["type"] == "printf"]
+    reported = [tuple(map(int, sentence["data"].split())) for sentence in sentences if sentence["type"] == "printf"]
     assert reported == list(cases.values())
 
 
@@ -142,7 +142,9 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
     sentences = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
-    maps = {name: values for one in sentences if one["type"] == "map" for name, values in one["data"].items()}
+    maps = {
+        name: values for sentence in sentences if sentence["type"] == "map" for name, values in sentence["data"].items()
+    }
     issued, completed = maps["@inflight_a_in"], maps["@inflight_a_out"]
     busiest = max(issued, key=issued.get)
     assert issued[busiest] > 500
@@ -173,13 +175,13 @@ class Followed:
     """inflight_a alone on one device: its output so far."""
 
     def __init__(self, suite, directory, device):
-        found = able(suite, directory)
+        bpftrace_tool = able(suite, directory)
         self._device = number(device)
         text = program(("inflight_a", "stages_a"), threshold_us=0, gate_ns=200_000_000).text()
         self._output, self._errors = directory / "said", directory / "errors"
         with self._output.open("w") as output, self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                found.command(text), stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
+                bpftrace_tool.command(text), stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
             )
 
     def __enter__(self):
@@ -408,4 +410,4 @@ def test_one_that_the_scheduler_lets_wait_reports_how_many_overtook_it(suite, di
 
 
 def completed(counts, at_ns):
-    return min(counts, key=lambda one: abs(one[0] - at_ns))[1]
+    return min(counts, key=lambda count: abs(count[0] - at_ns))[1]

@@ -111,8 +111,10 @@ def write(path, at_least_s=0.0):
 def interrupts():
     """(irq -> its interrupts, irq -> its line), where it has a handler."""
     cpus, *lines = Path("/proc/interrupts").read_text().splitlines()
-    known = {int(irq): rest for irq, _, rest in (line.partition(":") for line in lines) if irq.strip().isdigit()}
-    return {irq: sum(map(int, rest.split()[: len(cpus.split())])) for irq, rest in known.items()}, known
+    known = {
+        int(irq): remainder for irq, _, remainder in (line.partition(":") for line in lines) if irq.strip().isdigit()
+    }
+    return {irq: sum(map(int, remainder.split()[: len(cpus.split())])) for irq, remainder in known.items()}, known
 
 
 def softirqs():
@@ -235,10 +237,10 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     assert ours.delay.count >= resume.count * 0.7
     threads = {one.get("thread"): one for one in run.reported("thread")}
     assert threads[os.getpid()].text == Path("/proc/self/comm").read_text().strip()
-    assert any(one.text.startswith("kworker/") for one in threads.values())
+    assert any(thread.text.startswith("kworker/") for thread in threads.values())
     if tier(suite) == "a":
         assert threads[pid].get("policy") == os.SCHED_FIFO  # by its last line: it began as an ordinary thread
-        assert all(one.get("flags") & 0x200000 for one in threads.values() if one.text.startswith("kworker/"))
+        assert all(thread.get("flags") & 0x200000 for thread in threads.values() if thread.text.startswith("kworker/"))
     # Ours, or the loop device's worker, which then holds up the write: that depends on the CPU that it is woken on.
     late = [one for one in run.reported("late") if one.get("instead") == pid]
     assert {one.get("thread") for one in late} <= threads.keys()

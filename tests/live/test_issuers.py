@@ -72,10 +72,10 @@ def test_a_cgroup_is_behind_the_one_that_keeps_the_disk_busy(tmp_path, suite):
     with ExitStack() as held:
         disk = held.enter_context(LoopDevice(tmp_path / "disk"))
         groups = {name: held.enter_context(cgroup(f"latmon-{name}-{os.getpid()}.service")) for name in jobs}
-        found = tool(suite, tmp_path)
+        bpftrace_tool = tool(suite, tmp_path)
         words = ("--backend", "bpftrace", "--stages", "all", "--device", disk.name)
-        with Capture(tmp_path, *words, LATMON_BPFTRACE=found.path) as capture:
-            assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=bpftrace_tool.path) as capture:
+            assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TRACED_S, every=0.5)
             with ThreadPoolExecutor() as pool:
                 running = [
                     pool.submit(
@@ -86,12 +86,12 @@ def test_a_cgroup_is_behind_the_one_that_keeps_the_disk_busy(tmp_path, suite):
                 for one in running:
                     one.result()
             end_us = now_us()
-            assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
+            assert wait_for(lambda: any(frame.mono_us - frame.dt_us >= end_us for frame in capture.frames()), every=0.2)
             capture.stop()
             report = capture.report()
     if report["health"]["tier"] == "C":
         pytest.skip("what an I/O is behind is known on tier A alone")
-    rows = {one["cgroup"]: one for one in report["cgroups"]}
+    rows = {cgroup["cgroup"]: cgroup for cgroup in report["cgroups"]}
     shares = {one["cgroup"]: one["share"] for one in rows[f"/{groups['victim'].name}"]["behind"]}
     print(shares)
     others = {name: share for name, share in shares.items() if name != f"/{groups['victim'].name}"}
@@ -114,12 +114,12 @@ def check_issuers(tmp_path, suite, *words):
             held.enter_context(cgroup(f"latmon-docker-{CONTAINER}.scope")),
         )
         where = {"reads": (service, disks[0]), "writes": (container, disks[0]), "more": (container, disks[1])}
-        found = tool(suite, tmp_path)
+        bpftrace_tool = tool(suite, tmp_path)
         watched = [*words, *(word for disk in disks for word in ("--device", disk.name))]
-        with Capture(tmp_path, "--backend", "bpftrace", *watched, LATMON_BPFTRACE=found.path) as capture:
+        with Capture(tmp_path, "--backend", "bpftrace", *watched, LATMON_BPFTRACE=bpftrace_tool.path) as capture:
             assert wait_for(lambda: len(capture.frames()) > SETTLED, every=0.2)
             if words:
-                assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
+                assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TRACED_S, every=0.5)
             with ThreadPoolExecutor() as pool:
                 running = {
                     name: pool.submit(
@@ -133,17 +133,17 @@ def check_issuers(tmp_path, suite, *words):
                 }
                 issued = {name: one.result()[name] for name, one in running.items()}
             end_us = now_us()
-            assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
+            assert wait_for(lambda: any(frame.mono_us - frame.dt_us >= end_us for frame in capture.frames()), every=0.2)
             capture.stop()
             report = capture.report()
     frames = capture.frames()
     by_kernel = report["health"]["tier"] == "C"
     if words:
         check_processes(report, issued, where, timed=not by_kernel)
-    counted = {name for one in report.get("cgroups", ()) for name in one["devices"]}
+    counted = {name for cgroup in report.get("cgroups", ()) for name in cgroup["devices"]}
     if by_kernel and not counted >= {disk.name for disk in disks}:
         pytest.skip("cgroups of version 1 count no device here that never had a limit (Linux 6.18)")
-    rows = {one["cgroup"]: one for one in report["cgroups"]}
+    rows = {cgroup["cgroup"]: cgroup for cgroup in report["cgroups"]}
     assert by_kernel is not any(done.latency for frame in frames for done in frame[measurements.ISSUERS].values())
     assert rows[f"/{container.name}"]["name"] == f"docker {CONTAINER[:12]}"
     for name, ops in issued.items():
@@ -156,18 +156,18 @@ def check_issuers(tmp_path, suite, *words):
     if by_kernel:
         return
     for disk in disks:
-        whole = report["devices"][disk.name]["ops"]
-        for op in whole:
-            parts = [one["devices"][disk.name]["ops"].get(op) for one in rows.values() if disk.name in one["devices"]]
-            assert sum(part["count"] for part in parts if part) == whole[op]["latency_us"]["count"]
-    assert sum(one["share"] for one in rows.values()) == pytest.approx(1, abs=0.01)
+        whole_ops = report["devices"][disk.name]["ops"]
+        for op in whole_ops:
+            parts = [row["devices"][disk.name]["ops"].get(op) for row in rows.values() if disk.name in row["devices"]]
+            assert sum(part["count"] for part in parts if part) == whole_ops[op]["latency_us"]["count"]
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1, abs=0.01)
 
 
 def check_processes(report, issued, where, *, timed):
     """A job is one process, in a cgroup on tier A; what others count together is none of it."""
     for name, ops in issued.items():
         group, disk = where[name]
-        its = [(one, one["devices"].get(disk.name, {}).get("ops", {})) for one in report["processes"]]
+        its = [(process, process["devices"].get(disk.name, {}).get("ops", {})) for process in report["processes"]]
         ((process, measured),) = [(one, found) for one, found in its if found.keys() == ops.keys()]
         assert process["comm"] == "fio"
         assert process["cgroup"] == (f"/{group.name}" if timed else OTHERS)

@@ -22,17 +22,17 @@ NOTHING_FOUND = ("grep -w", "grep -iE", "grep -H")
 
 def irq():
     """The first interrupt that a device has, and where it may go now."""
-    for one in sorted(Path("/proc/irq").glob("[0-9]*/smp_affinity_list")):
-        if any(entry.is_dir() for entry in one.parent.iterdir()):
-            return one.parent.name, one.read_text().strip()
+    for path in sorted(Path("/proc/irq").glob("[0-9]*/smp_affinity_list")):
+        if any(entry.is_dir() for entry in path.parent.iterdir()):
+            return path.parent.name, path.read_text().strip()
     return None
 
 
 def filled(line, disk, process):
     """The command with names and numbers of this host; None where the host has no such thing."""
     if "smp_affinity" in line:
-        found = irq()
-        return line.format(found[1], found[0]) if found else None
+        actual_irq = irq()
+        return line.format(actual_irq[1], actual_irq[0]) if actual_irq else None
     queue = Path(f"/sys/block/{disk}/queue")
     values = {"nr_requests": "64", "scheduler": "none", "fifo_batch": "1", "wbt_lat_usec": "0"}
     name = next((name for name in values if line.endswith(name)), None)

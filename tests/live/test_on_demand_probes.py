@@ -44,12 +44,12 @@ def load_until(over, device, directory):
 
 def counts(frames, name):
     """Stage -> how many traced reads passed it."""
-    found = {}
+    counts = {}
     for frame in frames:
         for series, histogram in frame.traced.histograms.items():
             if (series.device, series.op) == (name, "read"):
-                found[series.stage] = found.get(series.stage, 0) + histogram.count
-    return found
+                counts[series.stage] = counts.get(series.stage, 0) + histogram.count
+    return counts
 
 
 class Recorded(NamedTuple):
@@ -145,10 +145,10 @@ exec {tool(suite, directory).path} "$@"
 @each_bpftrace
 def test_what_latmon_and_its_tool_read_is_marked(recorded, suite):
     _, _, _, other, frames, report = recorded(suite)
-    found = [one for frame in frames for one in frame.outliers if one.pid is not None]
+    found = [outlier for frame in frames for outlier in frame.outliers if outlier.pid is not None]
     assert {one.own for one in found if one.pid == other} == {False}
     assert {one.own for one in found if one.comm == "reading-bpftrac"} == {True}
-    assert {one["comm"] for one in report["outliers"] if one.get("own")} == {"reading-bpftrac"}
+    assert {outlier["comm"] for outlier in report["outliers"] if outlier.get("own")} == {"reading-bpftrac"}
 
 
 @pytest.mark.slow

@@ -72,15 +72,15 @@ def traced_by_the_kernel(device, clock):
 @contextlib.contextmanager
 def attached(suite, directory, device, scripts):
     """The scripts; what they print goes to a file, which `windows` reads."""
-    found = tool(suite, directory)
-    if scripts == SCRIPTS["A"] and tuple(map(int, found.version.split(".")[:2])) < (0, 19):
-        pytest.skip(f"bpftrace {found.version} has no raw tracepoints with a clock")
+    bpftrace_tool = tool(suite, directory)
+    if scripts == SCRIPTS["A"] and tuple(map(int, bpftrace_tool.version.split(".")[:2])) < (0, 19):
+        pytest.skip(f"bpftrace {bpftrace_tool.version} has no raw tracepoints with a clock")
     if not (TRACING / "events/block/block_io_start").is_dir():
         pytest.skip("this kernel has no block_io_start")
     text, errors = directory / "said", directory / "errors"
     with text.open("w") as output, errors.open("w") as complaints:
         process = subprocess.Popen(
-            found.command(program(scripts, **VALUES).text()),
+            bpftrace_tool.command(program(scripts, **VALUES).text()),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=complaints,
@@ -107,14 +107,14 @@ def windows(output, script):
     for line in output.read_text(errors="replace").splitlines():
         text = str(json.loads(line).get("data")) if line.startswith("{") else ""
         if text.startswith("issue "):
-            one = record(text.removesuffix("\n"), spec)
-            assert one is not None, text
-            found.setdefault(one.get("window_ns"), []).append(one)
+            current_record = record(text.removesuffix("\n"), spec)
+            assert current_record is not None, text
+            found.setdefault(current_record.get("window_ns"), []).append(current_record)
     full = []
     for records in found.values():
         runs = IssueWindows(lambda _: "disk")
-        for one in records:
-            assert runs.take(one)
+        for current_record in records:
+            assert runs.take(current_record)
         full += [run for run in runs.taken().values() if len(run) >= WINDOW]
     return full
 
@@ -136,9 +136,9 @@ def test_a_scheduler_sorts_and_none_does_not_as_the_kernels_trace_has_it(suite, 
             reads(tmp_path, device, "none")
             between = time.clock_gettime_ns(clock) // 1000
             reads(tmp_path, device, "mq-deadline")
-    found = windows(text, scripts[-1])
-    unsorted = [lba_order(window) for window in found if window[-1].mono_us < between]
-    sorting = [lba_order(window) for window in found if window[0].mono_us > between]
+    actual_windows = windows(text, scripts[-1])
+    unsorted = [lba_order(window) for window in actual_windows if window[-1].mono_us < between]
+    sorting = [lba_order(window) for window in actual_windows if window[0].mono_us > between]
     assert unsorted, "no window without a scheduler"
     assert not any(order.is_sorted for order in unsorted)
     # Two CPUs at once may pass each other by a few.
@@ -147,7 +147,7 @@ def test_a_scheduler_sorts_and_none_does_not_as_the_kernels_trace_has_it(suite, 
     assert max(order.most_overtaken for order in sorting) >= 16
     assert kernel
     # Its buffer keeps the newest.
-    covered = [window for window in found if kernel[0][0] < window[0].mono_us]
+    covered = [window for window in actual_windows if kernel[0][0] < window[0].mono_us]
     assert covered
     # The kernel may skip a program: not each window has to agree.
     assert sum(is_in(window, kernel) for window in covered) >= (len(covered) + 1) // 2

@@ -51,9 +51,9 @@ def discards(disk):
 
 
 def findings(capture, rule):
-    found = capture.report()["findings"]
-    print(*(finding["summary"] for finding in found), sep="\n")
-    return {finding["device"]: finding for finding in found if finding["id"] == rule}
+    findings = capture.report()["findings"]
+    print(*(finding["summary"] for finding in findings), sep="\n")
+    return {finding["device"]: finding for finding in findings if finding["id"] == rule}
 
 
 def test_a_limit_outside_is_named_and_a_paced_load_is_not(tmp_path):
@@ -71,12 +71,12 @@ def test_a_limit_outside_is_named_and_a_paced_load_is_not(tmp_path):
         for _ in range(ROUNDS):
             with reads(limited, 16):
                 time.sleep(4)
-            found = findings(capture, "outside-limit")
-            if found:
+            actual_findings = findings(capture, "outside-limit")
+            if actual_findings:
                 break
             time.sleep(4)
         assert capture.stop() == 0, capture.stderr
-    (name, finding), *others = found.items()
+    (name, finding), *others = actual_findings.items()
     assert not others
     assert name == limited.name
     assert finding["severity"] == "warning"

@@ -42,10 +42,10 @@ def variant(name, tmp_path):
     (sys / KPROBES).mkdir(parents=True)
     (sys / "kernel").mkdir()
     (sys / "kernel/btf").symlink_to(SYS / "kernel/btf")
-    found = [v for v in variants(100, host.suspended_us() * 1000, sys) if v.name.startswith(name)]
-    if not found:
+    actual_variants = [v for v in variants(100, host.suspended_us() * 1000, sys) if v.name.startswith(name)]
+    if not actual_variants:
         pytest.skip("this kernel has no BTF with the argument of the request")
-    return found[0]
+    return actual_variants[0]
 
 
 @pytest.fixture

@@ -102,7 +102,11 @@ def started(tmp_path, file):
 def read(path):
     recording = open_recording(path)
     items = list(recording)
-    return [one for one in items if isinstance(one, Frame)], [one for one in items if isinstance(one, End)], recording
+    return (
+        [frame for frame in items if isinstance(frame, Frame)],
+        [end for end in items if isinstance(end, End)],
+        recording,
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

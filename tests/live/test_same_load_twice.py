@@ -34,7 +34,7 @@ def test_neighbouring_spans_of_one_load_are_not_separated(tmp_path):
         with Capture(tmp_path, *words) as capture:
             fio(tmp_path, seconds, job)
             capture.stop()
-        frames = [one for one in capture.frames() if any(name.device == disk.name for name in one.histograms)]
+        frames = [frame for frame in capture.frames() if any(name.device == disk.name for name in frame.histograms)]
         recording = open_recording(capture.file)
     # the first and the last window have a part of the load
     frames = frames[1 : 1 + SPANS * WINDOWS]
@@ -44,6 +44,6 @@ def test_neighbouring_spans_of_one_load_are_not_separated(tmp_path):
     ]
     pairs = [compare(a, b) for a, b in pairwise(spans)]
     assert len(pairs) >= SPANS - 2
-    assert all(one.tested and one.changes for one in pairs)
-    apart = [one for one in pairs if any(change.changed for change in one.changes)]
+    assert all(pair.tested and pair.changes for pair in pairs)
+    apart = [pair for pair in pairs if any(change.changed for change in pair.changes)]
     assert len(apart) <= 1, "\n".join(render(pair_report(pair)) for pair in apart)

@@ -38,9 +38,9 @@ pytestmark = [
 def loops():
     """The self-test's own loop devices: their files are in a private namespace."""
     found = []
-    for one in Path("/sys/block").glob("loop*/loop/backing_file"):
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
-            found += [one.parts[3]] * bool(re.search(r"latmon-self-test|^/(tmp/)?lower", one.read_text()))
+            found += [path.parts[3]] * bool(re.search(r"latmon-self-test|^/(tmp/)?lower", path.read_text()))
         except OSError:  # gone meanwhile
             continue
     return found
@@ -48,23 +48,23 @@ def loops():
 
 def mounts():
     """Return the mounts of all processes: a namespace that none has is gone."""
-    found = []
-    for one in Path("/proc").glob("[0-9]*/mountinfo"):
+    mounts = []
+    for path in Path("/proc").glob("[0-9]*/mountinfo"):
         try:
-            found += [one] * ("latmon-self-test" in one.read_text())
+            mounts += [path] * ("latmon-self-test" in path.read_text())
         except OSError:
             continue
-    return found
+    return mounts
 
 
 def shells():
-    found = []
-    for one in Path("/proc").glob("[0-9]*/cmdline"):
+    paths = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found += [one] * (b"latmon-self-test\0" in one.read_bytes())
+            paths += [path] * (b"latmon-self-test\0" in path.read_bytes())
         except OSError:
             continue
-    return found
+    return paths
 
 
 def left():

@@ -38,13 +38,13 @@ def test_ios_by_size_are_those_that_fio_issued(tmp_path, suite):
     """Random reads of two sizes and sequential writes: each size has its own count, bytes and latencies."""
     with ExitStack() as held:
         disk = held.enter_context(LoopDevice(tmp_path / "disk"))
-        found = tool(suite, tmp_path)
+        bpftrace_tool = tool(suite, tmp_path)
         with Capture(
             tmp_path,
             *("--backend", "bpftrace", "--stages", "all", "--device", disk.name),
-            LATMON_BPFTRACE=found.path,
+            LATMON_BPFTRACE=bpftrace_tool.path,
         ) as capture:
-            assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
+            assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TRACED_S, every=0.5)
             with ThreadPoolExecutor() as pool:
                 running = {
                     name: pool.submit(fio, tmp_path, SECONDS, job | {"name": name, "filename": disk.path})
@@ -52,7 +52,7 @@ def test_ios_by_size_are_those_that_fio_issued(tmp_path, suite):
                 }
                 issued = {name: one.result()[name] for name, one in running.items()}
             end_us = now_us()
-            assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
+            assert wait_for(lambda: any(frame.mono_us - frame.dt_us >= end_us for frame in capture.frames()), every=0.2)
             capture.stop()
             report = capture.report()
     if report["health"]["tier"] == "C":
@@ -101,7 +101,7 @@ def test_small_random_writes_of_a_slow_device_are_a_finding(tmp_path, suite, mix
     with LoopDevice(tmp_path / "disk") as disk, writing_slowly(tmp_path, 200) as slowly:
         words = ("--backend", "bpftrace", "--stages", "all", "--device", disk.name)
         with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
-            assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
+            assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TRACED_S, every=0.5)
             job = ["--name=pages", f"--filename={disk.path}", "--direct=1", "--ioengine=libaio", "--iodepth=4"]
             job += [f"--rw={mix}", "--bs=8k", "--runtime=20", "--time_based", "--norandommap"]
             subprocess.run([*slowly, "fio", *job], check=True, stdout=subprocess.DEVNULL)
@@ -109,7 +109,7 @@ def test_small_random_writes_of_a_slow_device_are_a_finding(tmp_path, suite, mix
             report = capture.report()
     if report["health"]["tier"] == "C":
         pytest.skip("I/Os are counted by size on tier A alone")
-    its = {one["id"]: one for one in report["findings"] if one["device"] == disk.name}
+    its = {finding["id"]: finding for finding in report["findings"] if finding["device"] == disk.name}
     print(its)
     assert ("small-random-writes" in its) is is_found
     if is_found:

@@ -47,7 +47,10 @@ def program(names, **values):
     manifests = [load(DIRECTORY / f"{name}.yaml") for name in names]
     given = {**VALUES, "threshold_us": 0, **values}
     return BpftraceProgram(
-        tuple(Script(one, {p.name: given[p.name] for p in one.parameters if p.default is None}) for one in manifests),
+        tuple(
+            Script(manifest, {p.name: given[p.name] for p in manifest.parameters if p.default is None})
+            for manifest in manifests
+        ),
         8192,
     )
 
@@ -67,14 +70,14 @@ class Run:
 
     def __init__(self, suite, directory, device, **values):
         self._device = number(device)
-        found = tool(suite, directory)
-        if found.version < "0.19":
-            pytest.skip(f"bpftrace {found.version} has no raw tracepoints with a clock")
+        bpftrace_tool = tool(suite, directory)
+        if bpftrace_tool.version < "0.19":
+            pytest.skip(f"bpftrace {bpftrace_tool.version} has no raw tracepoints with a clock")
         text = every_stack(program(SCRIPTS, **values).text())
         self._output, self._errors = directory / "said", directory / "errors"
         with self._output.open("w") as output, self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                dataclasses.replace(found, map_keys=8192).command(text),
+                dataclasses.replace(bpftrace_tool, map_keys=8192).command(text),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,

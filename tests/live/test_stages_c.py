@@ -60,9 +60,9 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     # From 1 us on every I/O is slow: as many records as there are tokens.
     with Attached(suite, tmp_path, MANIFEST, changed=every_stack, device=number(loop), threshold_us=1) as run:
         longest = write(loop.path)
-    whole = run.interval({number(loop): "disk"}.get)
-    traced = whole.traced
-    assert (whole.undecoded, traced.off) == (0, 0)
+    interval = run.interval({number(loop): "disk"}.get)
+    traced = interval.traced
+    assert (interval.undecoded, traced.off) == (0, 0)
     written = {stage: traced.histograms.get(Series("disk", "write", stage)) for stage in (*STAGES, "total")}
     # The kernel skips a few programs (recursion), seldom more than one in a hundred.
     assert WRITES * 0.95 <= written["total"].count <= WRITES + FLUSHES

@@ -73,11 +73,11 @@ def capture(disk, tmp_path, monkeypatch):
     def start(backend, *words, **environ):
         # An I/O is no outlier here: on a busy host their records overflow the tool's buffer while it is not read.
         fast = ("--threshold", "60s") if backend != "procfs" else ()
-        one = Capture(tmp_path, "--backend", backend, "--device", disk, *fast, *words, **environ)
-        running.append(one)
-        one.__enter__()
-        one.disk = disk
-        return one
+        capture = Capture(tmp_path, "--backend", backend, "--device", disk, *fast, *words, **environ)
+        running.append(capture)
+        capture.__enter__()
+        capture.disk = disk
+        return capture
 
     yield start
     for one in running:
@@ -90,7 +90,7 @@ def pid(capture):
 
 def probe(capture, name="bpftrace"):
     """The running tool of a capture, None while there is none."""
-    with_name = (one for one in descendants(pid(capture)) if comm(one) == name)
+    with_name = (descendant for descendant in descendants(pid(capture)) if comm(descendant) == name)
     return next(with_name, None)
 
 
@@ -102,16 +102,18 @@ def comm(one):
 
 
 def pause(*pids):
-    for one in pids:
-        os.kill(one, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     time.sleep(STOPPED_S)
-    for one in reversed(pids):
-        os.kill(one, signal.SIGCONT)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
 
 
 def reads_on(capture):
     """Wait for two windows behind the wide one."""
-    assert wait_for(lambda: len(capture.frames()) > 3 and not any(one.late for one in capture.frames()[-2:]), 60, 0.2)
+    assert wait_for(
+        lambda: len(capture.frames()) > 3 and not any(frame.late for frame in capture.frames()[-2:]), 60, 0.2
+    )
 
 
 def checked(capture):
@@ -131,7 +133,7 @@ def lost_nothing(capture):
     text = checked(capture)
     assert "1 read late" in text
     assert " gap" not in text
-    (wide,) = [one for one in capture.frames() if one.late]
+    (wide,) = [frame for frame in capture.frames() if frame.late]
     own = sum(
         one.count for one in capture.watch.between(wide.mono_us - wide.dt_us, wide.mono_us, capture.disk).values()
     )
@@ -141,7 +143,7 @@ def lost_nothing(capture):
         assert counts == {} or abs(found - own) <= READ_LATE_S * RATE, (found, own)
     assert wide.seen or wide.kernel
     if reported["backend"] == "bpftrace":  # its maxima are of single ticks; DTrace's are of all time
-        assert all(found.max is None for found in wide.histograms.values())
+        assert all(histogram.max is None for histogram in wide.histograms.values())
 
 
 @pytest.mark.slow
@@ -152,25 +154,25 @@ def lost_nothing(capture):
 )
 @each_bpftrace
 def test_a_stopped_collector_reads_on(capture, suite, tmp_path, number):
-    one = capture("bpftrace", LATMON_BPFTRACE=tool(suite, tmp_path).path)
-    before = probe(one)
-    pause(pid(one))
-    reads_on(one)
-    assert probe(one) == before, "the probe was not restarted"
-    assert one.stop(number) == 0, one.stderr
-    lost_nothing(one)
+    given_capture = capture("bpftrace", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    before = probe(given_capture)
+    pause(pid(given_capture))
+    reads_on(given_capture)
+    assert probe(given_capture) == before, "the probe was not restarted"
+    assert given_capture.stop(number) == 0, given_capture.stderr
+    lost_nothing(given_capture)
 
 
 @pytest.mark.crash
 @each_bpftrace
 def test_a_paused_machine(capture, suite, tmp_path):
     """The probe stops too, as in a virtual machine that is paused; the on-demand probes as well."""
-    one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=tool(suite, tmp_path).path)
-    pause(pid(one), *descendants(pid(one)))
-    reads_on(one)
-    assert one.stop() == 0, one.stderr
-    lost_nothing(one)
-    wide = max((frame for frame in one.frames() if frame.late), key=lambda frame: frame.dt_us)
+    given_capture = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    pause(pid(given_capture), *descendants(pid(given_capture)))
+    reads_on(given_capture)
+    assert given_capture.stop() == 0, given_capture.stderr
+    lost_nothing(given_capture)
+    wide = max((frame for frame in given_capture.frames() if frame.late), key=lambda frame: frame.dt_us)
     assert (
         sum(h.count for series, h in wide.traced.histograms.items() if series.stage == "total") > RATE * STOPPED_S / 2
     )
@@ -180,33 +182,33 @@ def test_a_paused_machine(capture, suite, tmp_path):
 @pytest.mark.parametrize("backend", ["bpftrace", "procfs", pytest.param("dtrace", marks=HAS_DTRACE)])
 def test_a_collector_that_is_ended_before_it_goes_on(capture, backend):
     """The signal is served first: what the probe printed meanwhile is in the last window."""
-    one = capture(backend)
-    os.kill(pid(one), signal.SIGSTOP)
+    given_capture = capture(backend)
+    os.kill(pid(given_capture), signal.SIGSTOP)
     time.sleep(STOPPED_S)
-    os.kill(pid(one), signal.SIGTERM)
-    os.kill(pid(one), signal.SIGCONT)
-    assert one.ended() == 0, one.stderr
-    lost_nothing(one)
+    os.kill(pid(given_capture), signal.SIGTERM)
+    os.kill(pid(given_capture), signal.SIGCONT)
+    assert given_capture.ended() == 0, given_capture.stderr
+    lost_nothing(given_capture)
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("backend", ["procfs", pytest.param("dtrace", marks=HAS_DTRACE)])
 def test_other_backends_read_on_as_well(capture, backend):
-    one = capture(backend)
-    pause(pid(one))
-    reads_on(one)
-    assert one.stop() == 0, one.stderr
-    lost_nothing(one)
+    given_capture = capture(backend)
+    pause(pid(given_capture))
+    reads_on(given_capture)
+    assert given_capture.stop() == 0, given_capture.stderr
+    lost_nothing(given_capture)
 
 
 @pytest.mark.crash
 @each_bpftrace
 def test_a_duration_that_ends_while_the_collector_is_stopped(capture, suite, tmp_path):
-    one = capture("bpftrace", "--duration", "6s", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    given_capture = capture("bpftrace", "--duration", "6s", LATMON_BPFTRACE=tool(suite, tmp_path).path)
     time.sleep(2)
-    pause(pid(one))
-    assert one.ended(60) == 0, one.stderr
-    lost_nothing(one)
+    pause(pid(given_capture))
+    assert given_capture.ended(60) == 0, given_capture.stderr
+    lost_nothing(given_capture)
 
 
 def kill_probe(capture):
@@ -233,48 +235,48 @@ ENDS = {
 @pytest.mark.parametrize("way", GOES)
 def test_a_probe_that_is_gone_at_the_end(capture, suite, tmp_path, way, end):
     words, ends = ENDS[end]
-    one = capture("bpftrace", *words, LATMON_BPFTRACE=tool(suite, tmp_path).path)
-    assert wait_for(lambda: len(one.frames()) >= 4, 60, 0.2)
-    GOES[way](one)
-    ends(one)
-    assert one.ended(60) == 4, one.stderr
-    if end == "duration" and "was started again" in one.stderr:  # a quick restart was just in time
-        assert [found["reason"] for found in one.report()["gaps"]] == ["probe-restart"]
+    given_capture = capture("bpftrace", *words, LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    assert wait_for(lambda: len(given_capture.frames()) >= 4, 60, 0.2)
+    GOES[way](given_capture)
+    ends(given_capture)
+    assert given_capture.ended(60) == 4, given_capture.stderr
+    if end == "duration" and "was started again" in given_capture.stderr:  # a quick restart was just in time
+        assert [gap["reason"] for gap in given_capture.report()["gaps"]] == ["probe-restart"]
         return
-    last, gap, closing = list(open_recording(one.file))[-3:]
+    last, gap, closing = list(open_recording(given_capture.file))[-3:]
     assert (type(last), type(gap), type(closing)) == (Frame, Gap, End)
     assert gap.mono_us == last.mono_us
     assert gap.seconds > 0
-    assert [found["reason"] for found in one.report()["gaps"]] == ["probe-silent"]
-    assert f"1 gap of {gap.seconds:g} s in all" in checked(one)
-    assert "s are missing: " in one.stderr
+    assert [gap["reason"] for gap in given_capture.report()["gaps"]] == ["probe-silent"]
+    assert f"1 gap of {gap.seconds:g} s in all" in checked(given_capture)
+    assert "s are missing: " in given_capture.stderr
 
 
 @pytest.mark.crash
 def test_a_probe_that_can_not_be_kept_running(capture):
-    one = capture("bpftrace")
+    given_capture = capture("bpftrace")
 
     def killed():
-        if found := probe(one):
-            os.kill(found, signal.SIGKILL)
-        return not one.runs
+        if actual_probe := probe(given_capture):
+            os.kill(actual_probe, signal.SIGKILL)
+        return not given_capture.runs
 
-    assert wait_for(killed, 120, 0.5), one.stderr
-    assert one.ended() == 1
-    gaps = one.report()["gaps"]
-    assert {found["reason"] for found in gaps} == {"probe-restart"}
-    frames = one.frames()
-    assert sum(found["duration_s"] for found in gaps) >= 0.5
+    assert wait_for(killed, 120, 0.5), given_capture.stderr
+    assert given_capture.ended() == 1
+    gaps = given_capture.report()["gaps"]
+    assert {gap["reason"] for gap in gaps} == {"probe-restart"}
+    frames = given_capture.frames()
+    assert sum(gap["duration_s"] for gap in gaps) >= 0.5
     assert frames[-1].dt_us > 1, "it covers the time without counts"
     assert "ended 4 times" in frames[-1].health.notice or "could not be started again" in frames[-1].health.notice
 
 
 @pytest.mark.crash
 def test_a_collector_that_is_killed_leaves_no_end_line(capture):
-    one = capture("procfs")
-    assert one.stop(signal.SIGKILL) == -signal.SIGKILL
-    assert any("without a closing line" in text for text in one.report()["damage"])
-    assert "without a closing line" in checked(one)
+    given_capture = capture("procfs")
+    assert given_capture.stop(signal.SIGKILL) == -signal.SIGKILL
+    assert any("without a closing line" in text for text in given_capture.report()["damage"])
+    assert "without a closing line" in checked(given_capture)
 
 
 @pytest.mark.crash
@@ -303,8 +305,8 @@ def test_a_suspended_terminal(disk, tmp_path, backend, screen):
     summary = json.loads(reported)
     assert summary["gaps"] == []
     assert len(summary.get("late", [])) == (0 if screen else 1)
-    frames = [one for one in open_recording(file) if isinstance(one, Frame)]
-    assert sum(one.dt_us for one in frames) == frames[-1].mono_us - frames[0].mono_us + frames[0].dt_us
+    frames = [frame for frame in open_recording(file) if isinstance(frame, Frame)]
+    assert sum(frame.dt_us for frame in frames) == frames[-1].mono_us - frames[0].mono_us + frames[0].dt_us
 
 
 def notices(one):
@@ -342,27 +344,31 @@ def test_a_cpu_goes_and_comes_back(capture, suite, tmp_path, last_cpu, first):
     """
     if first == "off":
         last_cpu(on=False)
-    found = tool(suite, tmp_path)
-    restarts = 0 if has_ring_buffer(found, platform.release()) else 2
-    one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=found.path)
-    before = probe(one)
+    bpftrace_tool = tool(suite, tmp_path)
+    restarts = 0 if has_ring_buffer(bpftrace_tool, platform.release()) else 2
+    given_capture = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=bpftrace_tool.path)
+    before = probe(given_capture)
     for on in (first == "off", first == "on") * 2:
         last_cpu(on=on)
-        many = len(one.frames())
-        assert wait_for(lambda many=many: len(one.frames()) > many + 2, 60, 0.2)
-    assert restarts or probe(one) == before, notices(one)
+        many = len(given_capture.frames())
+        assert wait_for(lambda many=many: len(given_capture.frames()) > many + 2, 60, 0.2)
+    assert restarts or probe(given_capture) == before, notices(given_capture)
     if restarts:
-        assert wait_for(lambda: "the tracer was restarted: CPU" in notices(one), STARTING_S, 1.0), notices(one)
-    assert one.stop() == (4 if restarts else 0), one.stderr
-    assert one.stderr.count("bpftrace was started again (CPU") == restarts
-    reported = one.report()
+        assert wait_for(lambda: "the tracer was restarted: CPU" in notices(given_capture), STARTING_S, 1.0), notices(
+            given_capture
+        )
+    assert given_capture.stop() == (4 if restarts else 0), given_capture.stderr
+    assert given_capture.stderr.count("bpftrace was started again (CPU") == restarts
+    reported = given_capture.report()
     assert [gap["reason"] for gap in reported["gaps"]] == ["probe-restart"] * restarts
     assert (reported["health"]["lost_events"], reported["health"]["map_full"]) == (0, 0)
-    for frame in one.frames():
+    for frame in given_capture.frames():
         assert all(done.count >= 0 for done in (*frame.seen.values(), *frame.kernel.values()))
-    compared = [frame for frame in one.frames() if has_counters(frame, one.disk)]
+    compared = [frame for frame in given_capture.frames() if has_counters(frame, given_capture.disk)]
     probed, kernel = (
-        sum(done.count for frame in compared for flow, done in table(frame).items() if flow.device == one.disk)
+        sum(
+            done.count for frame in compared for flow, done in table(frame).items() if flow.device == given_capture.disk
+        )
         for table in (lambda frame: frame.seen, lambda frame: frame.kernel)
     )
     assert kernel > RATE

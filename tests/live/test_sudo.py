@@ -145,8 +145,8 @@ class Sudoed:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             assert self.process.poll() is None, self.said.read_text()
-            if found := [frame for frame in self.frames() if wanted(frame)]:
-                return found[0]
+            if frames := [frame for frame in self.frames() if wanted(frame)]:
+                return frames[0]
             time.sleep(0.2)
         raise AssertionError("no such frame")
 
@@ -161,10 +161,10 @@ def sudoed(user):
         pytest.skip("needs bpftrace, and PyYAML for the system's Python")
     user("NOPASSWD: ALL")
     with tempfile.TemporaryDirectory() as directory:  # pytest's own are closed to all but root
-        one = Sudoed(Path(directory))
-        yield one
-        one.process.kill()
-        one.process.wait()
+        sudoed = Sudoed(Path(directory))
+        yield sudoed
+        sudoed.process.kill()
+        sudoed.process.wait()
 
 
 def test_root_is_given_up_and_probes_are_started_all_the_same(sudoed):

@@ -84,7 +84,7 @@ def test_a_cgroup_at_its_limit_and_its_process_are_named(tmp_path):
             eater.kill()
             eater.wait()
         report, frames = capture.report(), capture.frames()
-    devices = {one.name: one for frame in frames for one in frame.devices}
+    devices = {device.name: device for frame in frames for device in frame.devices}
     assert swap_of(devices[device.name]) == WHOLE
     (finding,) = [each for each in report["findings"] if each["id"] == "swap-thrash"]
     print(finding["summary"])

@@ -122,7 +122,7 @@ def test_a_trace_has_each_io_and_its_time(disk, tmp_path, suite):
     frames = [item for item in open_recording(file) if isinstance(item, Frame)]
     ios = [outlier for frame in frames for outlier in frame.outliers]
     assert 0.5 * issued <= len(ios) <= issued
-    assert_within([one.wall for one in ios], begun, ended)
+    assert_within([io.wall for io in ios], begun, ended)
     assert_within([frame.wall for frame in frames], begun, ended)
 
 

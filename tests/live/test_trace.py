@@ -68,8 +68,8 @@ class Trace:
         self.status = self._process.wait(STARTING_S)
         if not self.file.exists():
             return []
-        frames = [one for one in open_recording(self.file) if isinstance(one, Frame)]
-        return [one for frame in frames for one in frame.outliers]
+        frames = [frame for frame in open_recording(self.file) if isinstance(frame, Frame)]
+        return [outlier for frame in frames for outlier in frame.outliers]
 
     def kill(self):
         self._process.kill()
@@ -105,17 +105,17 @@ def test_every_io_of_fio_is_in_the_file_and_its_steps_add_up(disk, trace, suite,
     ios = running.end()
     assert running.status == 0, running.told
     for op in ("read", "write"):
-        ours = [one for one in ios if one.op == op]
+        ours = [io for io in ios if io.op == op]
         assert enough(len(ours), done[op].count)
         assert all(one.bytes == 4096 and one.comm == "fio" for one in ours)
-    for one in ios:
-        assert sum(one.stages_us.values()) + one.unaccounted_us == one.total_us
-        found = steps(one)
-        assert found.pop("Q2C") == sum(found.values())
+    for current_io in ios:
+        assert sum(current_io.stages_us.values()) + current_io.unaccounted_us == current_io.total_us
+        actual_steps = steps(current_io)
+        assert actual_steps.pop("Q2C") == sum(actual_steps.values())
     assert f"{len(ios):,} I/Os in the file" in running.printed
     assert all(word in running.printed for word in ("D2C", "Q2C", "seek map", "cost: "))
     if has_raw_tracepoints(suite, tmp_path):
-        assert sum(one.admission_us is not None for one in ios) >= len(ios) * (1 - MISSED)
+        assert sum(io.admission_us is not None for io in ios) >= len(ios) * (1 - MISSED)
         assert "Q2G" in running.printed
 
 
@@ -129,10 +129,10 @@ def test_ios_of_one_system_call_wait_for_each_other_in_its_plug(disk, trace, sui
     many = {"iodepth": 64, "iodepth_batch": 64, "ioengine": "libaio", "rate_iops": 600}
     fio(tmp_path, 2, {"name": "a", "filename": disk.path, "rw": "randread", "bs": "64k", **many})
     ios = running.end()
-    queues = [one.stages_us["queue"] for one in ios]
+    queues = [io.stages_us["queue"] for io in ios]
     assert len(queues) > 128, running.told
     assert sum(us >= 4 for us in queues) > len(queues) / 2, sorted(queues)
-    assert all(one.inserted_us is None or one.inserted_us <= one.stages_us["queue"] for one in ios)
+    assert all(io.inserted_us is None or io.inserted_us <= io.stages_us["queue"] for io in ios)
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_a_range_of_sectors_and_a_limit_of_the_rate(disk, trace, tmp_path):
     done = fio(tmp_path, 2, {"name": "inside", **common}, {"name": "outside", "offset": "32m", **common})
     ios = running.end()
     assert running.status == 4, running.told
-    assert {one.sector // 32768 for one in ios} == {0}
+    assert {io.sector // 32768 for io in ios} == {0}
     assert 5 <= len(ios) < done["inside"]["write"].count * 0.9
     left_out = next(line for line in running.printed.splitlines() if "left out by the limit" in line)
     traced = len(ios) + int(left_out.partition("; ")[2].split()[0].replace(",", ""))
@@ -170,7 +170,7 @@ def test_the_ios_of_one_process(disk, trace):
             one.communicate("go\n")
     ios = running.end()
     assert enough(len(ios), 200)
-    assert {one.pid for one in ios} == {ours.pid}
+    assert {io.pid for io in ios} == {ours.pid}
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_the_blocks_of_a_file(disk, trace, tmp_path):
             subprocess.run(dd, check=True)
         ios = running.end()
         assert enough(len(ios), 1024)
-        assert {one.op for one in ios} == {"read"}
+        assert {io.op for io in ios} == {"read"}
     finally:
         subprocess.run(["umount", str(point)], check=True)
 
@@ -235,7 +235,7 @@ def test_the_user_stacks_that_submitted_slow_ios(disk, trace, suite, tmp_path):
             reader.kill()
     assert ios, running.told
     text = (tmp_path / "folded").read_text()
-    assert all(one.isprintable() for one in text.splitlines()), text
+    assert all(line.isprintable() for line in text.splitlines()), text
     rows = [line.rpartition(" ") for line in text.splitlines()]
     assert all(stack.startswith("a:b") for stack, _, _ in rows), text
     stack = max(rows, key=lambda row: int(row[2]))[0]
@@ -287,4 +287,4 @@ def test_the_exports_have_every_io(disk, trace, tmp_path):
     lines = (tmp_path / "blkparse").read_text().splitlines()
     assert sum(line.split()[5] == "C" for line in lines) == len(ios)
     events = json.loads((tmp_path / "perfetto").read_text())["traceEvents"]
-    assert sum(one.get("cat") == "outlier" for one in events) == len(ios)
+    assert sum(event.get("cat") == "outlier" for event in events) == len(ios)

@@ -32,7 +32,7 @@ def commands() -> list[str]:
 
 
 def test_the_sick_disk_is_found_cured_and_removed(tmp_path):
-    script = "\n".join(one for one in commands() if not one.startswith(NOT_HERE))
+    script = "\n".join(command for command in commands() if not command.startswith(NOT_HERE))
     program = f"latmon() {{ {sys.executable} -P -m latmon \"$@\"; }}\ntrap '{CLEAN_UP}' EXIT\n"
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}", "XDG_CONFIG_HOME": str(tmp_path)}
     before = set(Path("/dev/shm").glob("sick.*"))

@@ -89,9 +89,9 @@ def columns(tmp_path):
 
 
 def test_columns_are_packed_without_meeting(columns):
-    one = columns()
-    assert one.script.name == "tiny.d"
-    (spec,) = one.maps
+    given_columns = columns()
+    assert given_columns.script.name == "tiny.d"
+    (spec,) = given_columns.maps
     assert [part.name for part in spec.columns] == ["dev", "op"]
     values = {"dev": 2**32 - 1, "op": 9, "bucket": 231}
     key = sum(part.put(values[part.name]) for part in spec.key)
@@ -129,8 +129,8 @@ def test_a_hook_on_one_function_of_several_modules_is_not(columns):
 
 
 def test_comments_of_a_d_script_are_left_out(columns):
-    one = columns(parameters={"step": {"type": "integer", "low": 1, "high": 200}})
-    assert one.program({"step": 97}) == "BEGIN { }\ntick-97ms { }\n"
+    given_columns = columns(parameters={"step": {"type": "integer", "low": 1, "high": 200}})
+    assert given_columns.program({"step": 97}) == "BEGIN { }\ntick-97ms { }\n"
 
 
 RANGES = st.tuples(st.integers(0, 300), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair)))
@@ -197,10 +197,10 @@ def test_the_maximum_is_of_a_tick_beside_that_of_the_tick_before(manifest):
 
 @each_always_on
 def test_every_stage_is_measured_or_absent_with_a_reason(manifest):
-    found = missing_stages(manifest.stages, manifest.absent, manifest.includes)
+    actual_missing_stages = missing_stages(manifest.stages, manifest.absent, manifest.includes)
     inside = {inner for stages in manifest.includes.values() for inner in stages}
-    assert {*manifest.stages, *inside, *(one.name for one in found)} == set(STAGES)
-    assert all(one.reason for one in found)
+    assert {*manifest.stages, *inside, *(missing_stage.name for missing_stage in actual_missing_stages)} == set(STAGES)
+    assert all(missing_stage.reason for missing_stage in actual_missing_stages)
 
 
 @each_shipped
@@ -224,13 +224,13 @@ def test_the_hooks_are_those_of_the_script(manifest):
 
 
 def _place(hook):
-    found = re.search(r"\{\{(\w+)\}\}", hook)
-    return found and found[1]
+    match = re.search(r"\{\{(\w+)\}\}", hook)
+    return match and match[1]
 
 
 @each_shipped
 def test_the_scripts_that_it_needs_are_there(manifest):
-    assert set(manifest.needs) <= {one.name for one in SHIPPED} - {manifest.name}
+    assert set(manifest.needs) <= {manifest.name for manifest in SHIPPED} - {manifest.name}
 
 
 @each_shipped
@@ -578,13 +578,13 @@ def test_a_variant_lists_its_differences(write, tmp_path):
         maps={"other_bytes": {"role": "bytes"}},
         absent={"irq": "c"},
     )
-    found = load(path)
-    assert (found.name, found.tier, found.notes, found.latency_from) == ("other", "C", ("two",), "")
-    assert (found.purpose, found.hooks, found.keys) == (parent.purpose, parent.hooks, parent.keys)
-    assert found.parameters == (Parameter("step", 3, 4),), "an entry is replaced as a whole"
-    assert [spec.name for spec in found.maps] == ["other_all", "other_bytes"], "the parent's maps get its name"
-    assert found.absent == {"irq": "c", "hba": "b"}
-    assert set(found.files) == {path, tmp_path / "other.bt", parent.path}
+    manifest = load(path)
+    assert (manifest.name, manifest.tier, manifest.notes, manifest.latency_from) == ("other", "C", ("two",), "")
+    assert (manifest.purpose, manifest.hooks, manifest.keys) == (parent.purpose, parent.hooks, parent.keys)
+    assert manifest.parameters == (Parameter("step", 3, 4),), "an entry is replaced as a whole"
+    assert [spec.name for spec in manifest.maps] == ["other_all", "other_bytes"], "the parent's maps get its name"
+    assert manifest.absent == {"irq": "c", "hba": "b"}
+    assert set(manifest.files) == {path, tmp_path / "other.bt", parent.path}
     assert parent == load(tmp_path / "tiny.yaml")
 
 
@@ -599,9 +599,9 @@ def derived(directory, script, text="BEGIN { }\n"):
 def test_a_variant_without_a_script_changes_its_parents(write, tmp_path):
     write(MINIMAL)
     text = "// tiny\nkprobe:a { @tiny_all = count(); }\nEND { print(@tiny_all); }\n"
-    found = load(derived(tmp_path, {"kprobe:a": "kprobe:b", "count()": "sum(1)"}, text))
-    assert found.source == "kprobe:b { @other_all = sum(1); }\nEND { print(@other_all); }\n"
-    assert set(found.files) == {tmp_path / one for one in ("other.yaml", "tiny.yaml", "tiny.bt")}
+    manifest = load(derived(tmp_path, {"kprobe:a": "kprobe:b", "count()": "sum(1)"}, text))
+    assert manifest.source == "kprobe:b { @other_all = sum(1); }\nEND { print(@other_all); }\n"
+    assert set(manifest.files) == {tmp_path / one for one in ("other.yaml", "tiny.yaml", "tiny.bt")}
 
 
 @pytest.mark.parametrize(
@@ -628,8 +628,8 @@ def test_a_variant_of_a_variant(write, tmp_path):
     variant(tmp_path, tier="C")
     (tmp_path / "third.bt").write_text("BEGIN { }\n")
     (tmp_path / "third.yaml").write_text("name: third\nextends: other\nclock: boottime\n")
-    found = load(tmp_path / "third.yaml")
-    assert (found.tier, found.clock, [spec.name for spec in found.maps]) == ("C", "boottime", ["third_all"])
+    manifest = load(tmp_path / "third.yaml")
+    assert (manifest.tier, manifest.clock, [spec.name for spec in manifest.maps]) == ("C", "boottime", ["third_all"])
 
 
 @pytest.mark.parametrize(
@@ -715,4 +715,4 @@ def test_a_mutated_manifest_is_read_or_refused_by_its_file(write, seed, count):
         except ManifestError as error:
             refusals.append(str(error))
     assert 0 < len(refusals) < count
-    assert all("tiny.yaml" in one for one in refusals)
+    assert all("tiny.yaml" in refusal for refusal in refusals)

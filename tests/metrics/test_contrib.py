@@ -34,10 +34,10 @@ QUERIES = [(panel["title"], one["expr"]) for panel in PANELS for one in panel["t
 
 
 def unit(name):
-    found = configparser.ConfigParser(strict=False, interpolation=None)
-    found.optionxform = str
-    found.read(SYSTEMD / name)
-    return found
+    config_parser = configparser.ConfigParser(strict=False, interpolation=None)
+    config_parser.optionxform = str
+    config_parser.read(SYSTEMD / name)
+    return config_parser
 
 
 @pytest.mark.parametrize("path", list(generate.files()), ids=lambda path: path.name)
@@ -89,7 +89,7 @@ def test_systemd_accepts_the_units(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("path", [one for one in UNITS if one.suffix == ".service"], ids=lambda one: one.name)
+@pytest.mark.parametrize("path", [path for path in UNITS if path.suffix == ".service"], ids=lambda one: one.name)
 def test_systemd_finds_the_units_hardened(path):
     """`security --offline` adds up what a service may do, from 0 to 10; without any hardening it is 9.6."""
     if shutil.which("systemd-analyze") is None:
@@ -115,8 +115,8 @@ def unpacked_sdk(version):
     if not any(home.glob("*.whl")):
         words = ["download", "-q", "--no-deps", "-d", home, f"{SDK}=={version}"]
         subprocess.run([sys.executable, "-m", "pip", *words], check=False, capture_output=True)
-    found = next(home.glob("*.whl"), None)
-    return found or pytest.skip(f"needs {SDK} {version}: it is not to be had")
+    path = next(home.glob("*.whl"), None)
+    return path or pytest.skip(f"needs {SDK} {version}: it is not to be had")
 
 
 def lost(ours, theirs, at="dashboard"):
@@ -133,7 +133,7 @@ def strangers(value, hint=None, at="dashboard"):
     """The places whose values are none of the words that Grafana's types list."""
     words = next((one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, Enum)), None)
     if words is not None and value is not None:
-        return [] if value in {*words, *(one.value for one in words)} else [f"{at} = {value!r}"]
+        return [] if value in {*words, *(word.value for word in words)} else [f"{at} = {value!r}"]
     if isinstance(value, list):
         return [place for n, one in enumerate(value) for place in strangers(one, at=f"{at}[{n}]")]
     hints = get_type_hints(type(value)) if hasattr(value, "__dict__") else {}
@@ -163,7 +163,7 @@ def test_grafanas_own_types_take_the_dashboard(version, monkeypatch):
         unknown = [f"{first}.targets[0].expresion", f"{first}.tittle"]
         assert taken(wrong) == [*unknown, f"{first}.targets[0].format_val = 'histogram'"]
     finally:
-        for name in [one for one in sys.modules if one.startswith("grafana_foundation_sdk")]:
+        for name in [module for module in sys.modules if module.startswith("grafana_foundation_sdk")]:
             del sys.modules[name]
 
 
@@ -285,7 +285,7 @@ def fires():
 
 def test_each_alert_fires_for_its_host_alone(tmp_path):
     cases = list(fires())
-    named = {one["alert"] for one in generate.rules()["groups"][1]["rules"]}
+    named = {rule["alert"] for rule in generate.rules()["groups"][1]["rules"]}
     assert {one["alertname"] for _, one in cases} == named
     tests = [{"interval": "1m", "input_series": given, "alert_rule_test": [one]} for given, one in cases]
     path = tmp_path / "tests.yml"
@@ -328,8 +328,8 @@ def watched(tmp_path_factory):
 @pytest.mark.slow
 def test_a_finding_arrives_at_the_end_of_the_alerts_path(watched):
     _, alerts = watched
-    assert wait_for(lambda: [one for one in alerts if one["labels"]["alertname"] == "LatmonFinding"], every=0.2)
-    first = next(one for one in alerts if one["labels"]["alertname"] == "LatmonFinding")
+    assert wait_for(lambda: [alert for alert in alerts if alert["labels"]["alertname"] == "LatmonFinding"], every=0.2)
+    first = next(alert for alert in alerts if alert["labels"]["alertname"] == "LatmonFinding")
     assert first["status"] == "firing"
     assert first["labels"]["severity"] in ("warning", "critical")
     assert first["annotations"]["summary"].endswith(f"{first['labels']['rule']} on {first['labels']['device']}")
@@ -352,8 +352,8 @@ def test_each_recorded_name_has_data(watched):
         assert wait_for(lambda name=name: server.query(name), every=0.2), name
     with urllib.request.urlopen(f"{server.url}/api/v1/rules", timeout=60) as answer:
         groups = json.load(answer)["data"]["groups"]
-    assert {one["name"]: one.get("lastError", "") for group in groups for one in group["rules"]} == dict.fromkeys(
-        (*generate.RECORDED, *(one["alert"] for one in generate.rules()["groups"][1]["rules"])), ""
+    assert {rule["name"]: rule.get("lastError", "") for group in groups for rule in group["rules"]} == dict.fromkeys(
+        (*generate.RECORDED, *(rule["alert"] for rule in generate.rules()["groups"][1]["rules"])), ""
     )
 
 
@@ -362,7 +362,9 @@ def test_each_panel_has_a_title_and_a_unit_and_a_place():
     for panel in PANELS:
         assert panel["fieldConfig"]["defaults"]["unit"]
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
-        assert all(one["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for one in panel["targets"])
+        assert all(
+            target["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for target in panel["targets"]
+        )
 
 
 @pytest.mark.slow
@@ -377,8 +379,8 @@ def test_an_agent_sends_native_histograms_on_with_their_exact_counts(tmp_path):
         write["url"] = f"{store.url}/api/v1/write"
         series = 'latmon_io_latency_seconds{op="read"}'
         with Agent(tmp_path, config):
-            found = wait_for(lambda: store.query(series), 120, every=0.5)
-    (one,) = found
+            wait = wait_for(lambda: store.query(series), 120, every=0.5)
+    (one,) = wait
     stored = read_back(one["histogram"][1])
     expected = many_hosts.per_second(0, "read")
     (seconds,) = {n / expected[index] for index, n in stored.buckets}

@@ -67,7 +67,7 @@ def messages(data):
 
 def buckets(histogram):
     """Index of schema 4 -> count, as the specification of native histograms reads spans and deltas."""
-    found, index, count = {}, 0, 0
+    buckets, index, count = {}, 0, 0
     deltas = b"".join(value for number, value in histogram if number == 13)
     at = 0
     for number, value in histogram:
@@ -78,10 +78,10 @@ def buckets(histogram):
         for _ in range(span.get(2, 0)):
             delta, at = varint(deltas, at)
             count += signed(delta)
-            found[index] = count
+            buckets[index] = count
             index += 1
     assert at == len(deltas)
-    return found
+    return buckets
 
 
 def native(latencies):
@@ -137,8 +137,8 @@ def test_text_has_counts_below_each_edge(latencies):
     text = "".join(f"{line}\n" for line in prometheus_text([family], bounds))
     (parsed,) = text_string_to_metric_families(text)
     assert parsed.type == "histogram"
-    found = {(one.name, one.labels.get("le")): one.value for one in parsed.samples}
-    assert all(one.labels["device"] == EVIL for one in parsed.samples)
+    found = {(sample.name, sample.labels.get("le")): sample.value for sample in parsed.samples}
+    assert all(sample.labels["device"] == EVIL for sample in parsed.samples)
     for bound in bounds:
         assert found["x_seconds_bucket", f"{bound / 1e6:.6f}"] == sum(us < bound for us in latencies)
     assert found["x_seconds_bucket", "+Inf"] == found["x_seconds_count", None] == len(latencies)
@@ -151,6 +151,9 @@ def test_counters_and_gauges():
     )
     text = "".join(f"{line}\n" for line in prometheus_text(families, ()))
     assert 'x_ios_total{device="sda"} 7' in text
-    found = list(messages(protobuf(families)))
-    assert [(dict(one)[1], dict(one).get(3)) for one in found] == [(b"x_ios_total", 0), (b"x_now", 1)]
-    assert dict(fields(dict(fields(dict(found[0])[4]))[3]))[1] == 7
+    actual_messages = list(messages(protobuf(families)))
+    assert [(dict(message)[1], dict(message).get(3)) for message in actual_messages] == [
+        (b"x_ios_total", 0),
+        (b"x_now", 1),
+    ]
+    assert dict(fields(dict(fields(dict(actual_messages[0])[4]))[3]))[1] == 7

@@ -90,7 +90,7 @@ def exporter(directory, listen, *words, backend="demo", **environ):
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, said.read_text()
         assert children
-        assert wait_for(lambda: not any(one.is_running() for one in children))
+        assert wait_for(lambda: not any(child.is_running() for child in children))
         assert "Traceback" not in said.read_text()
     finally:
         process.kill()
@@ -120,7 +120,7 @@ def test_text_has_every_family_in_few_series(port):
     families = {one.name: one for one in text_string_to_metric_families(body.decode())}
     there = {"latmon_build_info", "latmon_io_latency_seconds", "latmon_outstanding_ios", "latmon_probe_completed_ios"}
     assert there <= set(families)
-    stages = {one.labels["stage"] for one in families["latmon_io_latency_seconds"].samples}
+    stages = {sample.labels["stage"] for sample in families["latmon_io_latency_seconds"].samples}
     assert stages == {"total"}
     text = body.decode()
     for word in ("pid", "comm", "sector"):
@@ -130,10 +130,10 @@ def test_text_has_every_family_in_few_series(port):
 def test_protobuf_is_sent_where_it_is_asked_for(port):
     status, body, headers = ask(port, Accept=MODERN)
     assert (status, headers["Content-Type"]) == (200, PROTOBUF)
-    names = [dict(one)[1] for one in messages(body)]
+    names = [dict(message)[1] for message in messages(body)]
     assert b"latmon_io_latency_seconds" in names
     assert len(names) == len(set(names))
-    series = sum(sum(number == 4 for number, _ in one) for one in messages(body))
+    series = sum(sum(number == 4 for number, _ in message) for message in messages(body))
     assert series < 250
 
 
@@ -158,13 +158,13 @@ def test_24_devices_are_fewer_than_250_series():
     )
     metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), Settings())
     metrics.add(frame)
-    counts = {one.name: len(one.samples) for one in metrics.families()}
+    counts = {family.name: len(family.samples) for family in metrics.families()}
     assert (
         counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_probe_completed_ios"] == 24
     )
     assert counts["latmon_io_latency_seconds"] == counts["latmon_outstanding_ios"] == 48
     assert 220 < sum(counts.values()) < 250
-    (info,) = [one for one in metrics.families() if one.name == "latmon_device_info"]
+    (info,) = [family for family in metrics.families() if family.name == "latmon_device_info"]
     assert info.samples[0].labels == {"device": "sda", "model": "M", "driver": "sd", "controller": "0000:01:00.0"}
 
 
@@ -172,7 +172,11 @@ def test_24_devices_are_fewer_than_250_series():
 def test_the_cpu_time_is_sent_where_the_memory_is_not_known(monkeypatch, resident):
     monkeypatch.setattr(metric_families, "own_cost", lambda: Cost(1.5, resident))
     families = HostMetrics(Origin("procfs", "h", "k", "l"), Settings()).families()
-    found = {one.name: one.samples[0].value for one in families if one.name.endswith(("cpu_seconds", "memory_bytes"))}
+    found = {
+        family.name: family.samples[0].value
+        for family in families
+        if family.name.endswith(("cpu_seconds", "memory_bytes"))
+    }
     memory = {} if resident is None else {"latmon_resident_memory_bytes": resident}
     assert found == {"latmon_cpu_seconds": 1.5, **memory}
 
@@ -181,7 +185,7 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
     metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), Settings(), stages=True)
 
     def add(seq, ios, *, devices=(), removed=()):
-        one = {Series("sda", "read", "total"): Histogram.record([100] * ios)} if ios else {}
+        histograms_by_series = {Series("sda", "read", "total"): Histogram.record([100] * ios)} if ios else {}
         done = {Flow("sda", "read"): Completed(ios, 4096 * ios)} if ios else {}
         tables = {
             "seen": done,
@@ -193,10 +197,20 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
             },
             "thresholds_us": {"sda": 1},
         }
-        traced = Traced(histograms=one)
+        traced = Traced(histograms=histograms_by_series)
         at = 10**6 * (seq + 1)
         metrics.add(
-            Frame(seq, 1e9, at, 10**6, histograms=one, traced=traced, devices=devices, removed=removed, **tables)
+            Frame(
+                seq,
+                1e9,
+                at,
+                10**6,
+                histograms=histograms_by_series,
+                traced=traced,
+                devices=devices,
+                removed=removed,
+                **tables,
+            )
         )
 
     def counts():
@@ -209,8 +223,8 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
             "failed_ios",
             "file_system_errors",
         )
-        families = {one.name.removeprefix("latmon_"): one.samples for one in metrics.families()}
-        values = [one.value for name in names for one in families.get(name, ())]
+        families = {family.name.removeprefix("latmon_"): family.samples for family in metrics.families()}
+        values = [metric_sample.value for name in names for metric_sample in families.get(name, ())]
         return [one.count if isinstance(one, Histogram) else one for one in values]
 
     first, second = (Device("sda", 8, 0, "disk", "sd", model=model) for model in "MN")
@@ -225,8 +239,10 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
     assert counts() == [2] * 7
     (failed,) = next(family.samples for family in metrics.families() if family.name == "latmon_failed_ios")
     assert failed.labels == {"device": "sda", "op": "read", "status": "time-out"}
-    (found,) = next(family.samples for family in metrics.families() if family.name == "latmon_file_system_errors")
-    assert found.labels == {"device": "sda", "finder": "btrfs", "error": "wrong checksum"}
+    (actual_metric_sample,) = next(
+        family.samples for family in metrics.families() if family.name == "latmon_file_system_errors"
+    )
+    assert actual_metric_sample.labels == {"device": "sda", "finder": "btrfs", "error": "wrong checksum"}
     add(5, 2, devices=(replace(first, label="x"),))
     assert counts() == [4] * 7
 
@@ -477,15 +493,15 @@ def test_a_thousand_connections_cost_no_thread_and_no_memory(tmp_path):
         before_mb = of_it.memory_info().rss / 1e6
         try:
             for _ in range(1000):
-                one = socket.create_connection(("127.0.0.1", number), timeout=120)
-                open_sockets.append(one)
+                current_open_socket = socket.create_connection(("127.0.0.1", number), timeout=120)
+                open_sockets.append(current_open_socket)
                 with suppress(OSError):  # refused already
-                    one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+                    current_open_socket.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
             assert of_it.num_threads() < 50
-            answers = Counter(answered(one) for one in open_sockets)
+            answers = Counter(answered(open_socket) for open_socket in open_sockets)
         finally:
-            for one in open_sockets:
-                one.close()
+            for current_open_socket in open_sockets:
+                current_open_socket.close()
         assert set(answers) == {b""}, answers  # each made way for a later one
         assert wait_for(lambda: ask(number)[0] == 200, seconds=120, every=0.5)
         assert wait_for(lambda: of_it.num_threads() < 10)
@@ -738,8 +754,8 @@ def test_under_sudo_no_mistake_quotes_a_file_that_the_user_can_not_read(tmp_path
 
 
 def test_an_empty_web_config_asks_for_nothing(tmp_path):
-    found = WebConfig.load(web_config(tmp_path, ""))
-    assert (found.tls, dict(found.users)) == (None, {})
+    actual_web_config = WebConfig.load(web_config(tmp_path, ""))
+    assert (actual_web_config.tls, dict(actual_web_config.users)) == (None, {})
 
 
 @pytest.mark.parametrize(

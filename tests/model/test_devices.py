@@ -19,8 +19,8 @@ SDB_RENAMED = Device("sdb", 8, 16, model="new")
 def test_the_first_frame_of_a_late_reader_names_every_device():
     inventory = Inventory()
     frames = [frame(1, (SDA, SDB)), frame(2, (SDC,), ("sda",)), frame(3, (SDB_RENAMED,))]
-    for one in frames:
-        inventory.note(one)
+    for current_frame in frames:
+        inventory.note(current_frame)
     assert set(inventory.complete(frames[-1]).devices) == {SDB_RENAMED, SDC}
     assert inventory.complete(frames[-1]).seq == 3
 

@@ -83,14 +83,14 @@ def test_a_negative_latency_is_an_error():
 
 @given(LISTS)
 def test_count_sum_and_max_are_exact(values):
-    one = Histogram.record(values)
-    assert one.count == len(values)
+    histogram = Histogram.record(values)
+    assert histogram.count == len(values)
     if values:
-        assert (one.sum, one.max) == (sum(values), max(values))
-        assert one.mean == pytest.approx(sum(values) / len(values))
+        assert (histogram.sum, histogram.max) == (sum(values), max(values))
+        assert histogram.mean == pytest.approx(sum(values) / len(values))
     else:
-        assert one == EMPTY
-        assert (one.mean, one.max_bound, bool(one)) == (None, None, False)
+        assert histogram == EMPTY
+        assert (histogram.mean, histogram.max_bound, bool(histogram)) == (None, None, False)
 
 
 @given(LISTS, LISTS)
@@ -167,8 +167,8 @@ def test_a_source_that_was_reset_is_noticed(values):
 
 @given(FILLED, st.floats(0, 0.9999))
 def test_a_quantile_bounds_the_exact_one_from_above(values, q):
-    one = Histogram.record(values)
-    found = one.quantile(q)
+    histogram = Histogram.record(values)
+    found = histogram.quantile(q)
     rank = max(1, math.ceil(q * len(values)))
     exact = sorted(values)[min(rank, len(values)) - 1]
     if found is None:
@@ -180,8 +180,8 @@ def test_a_quantile_bounds_the_exact_one_from_above(values, q):
 
 @given(FILLED, RESOLUTIONS)
 def test_quantiles_rise(values, bits):
-    one = Histogram.record(values, bits)
-    found = [value for q in (0, 0.25, 0.5, 0.75, 0.9, 0.95) if (value := one.quantile(q)) is not None]
+    histogram = Histogram.record(values, bits)
+    found = [value for q in (0, 0.25, 0.5, 0.75, 0.9, 0.95) if (value := histogram.quantile(q)) is not None]
     assert found == sorted(found)
 
 
@@ -203,9 +203,9 @@ def test_a_quantile_lies_below_one(q):
 
 @given(FILLED)
 def test_the_bound_of_the_maximum(values):
-    one = Histogram.record(values)
-    blind = Histogram(one.buckets, one.sum, None)
-    assert one.max_bound == max(values)
+    histogram = Histogram.record(values)
+    blind = Histogram(histogram.buckets, histogram.sum, None)
+    assert histogram.max_bound == max(values)
     assert blind.max_bound is not None
     assert max(values) < blind.max_bound
 
@@ -249,8 +249,8 @@ def test_a_part_is_bounded_by_each_whole_and_by_none_that_lacks_its_ios():
 )
 def test_single_times_show_the_maximum_where_all_of_the_highest_bucket_are_known(times, longest):
     """Two values are in the highest bucket, of 1,179,648 to 1,310,720 us."""
-    found = Histogram.of({bucket_index(9): 5, bucket_index(1_238_738): 2}, 10).with_longest(times)
-    assert found.max == longest
-    assert found.max_bound == (longest or 1_310_720)
+    histogram = Histogram.of({bucket_index(9): 5, bucket_index(1_238_738): 2}, 10).with_longest(times)
+    assert histogram.max == longest
+    assert histogram.max_bound == (longest or 1_310_720)
     assert Histogram.of({9: 1}, 9, 9).with_longest(times).max == 9
     assert Histogram().with_longest(times) == Histogram()

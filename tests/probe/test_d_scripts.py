@@ -45,11 +45,11 @@ def test_every_histogram_is_by_octaves_where_there_is_no_llquantize(manifest):
 
 
 def test_every_script_has_a_manifest():
-    assert {one.script for one in SCRIPTS} == set(PROBES.rglob("*.d"))
+    assert {manifest.script for manifest in SCRIPTS} == set(PROBES.rglob("*.d"))
 
 
 def test_names_are_unique_over_all_directories():
-    names = [one.name for one in SCRIPTS]
+    names = [manifest.name for manifest in SCRIPTS]
     assert sorted(names) == sorted(set(names))
 
 
@@ -148,9 +148,9 @@ def test_what_a_clause_that_always_runs_before_sets_is_no_fault(geom):
     reads = "io:::done\n/this->mine == 1 && args[1]->unit_number >= 0/\n{\n\tgeom_tokens = this->mine;\n}\n\n"
     last = "tick-{{step_ms}}ms\n{\n\tthis->tokens"
     assert faults(geom(last, sets + reads + last)) == []
-    assert [one.partition(": ")[2] for one in faults(geom(last, reads + sets + last))] != []
+    assert [fault.partition(": ")[2] for fault in faults(geom(last, reads + sets + last))] != []
     elsewhere = sets.replace("io:::done", "io:::start")
-    assert any("this->mine" in one for one in faults(geom(last, elsewhere + reads + last)))
+    assert any("this->mine" in fault for fault in faults(geom(last, elsewhere + reads + last)))
 
 
 # The little D that the checks read.
@@ -164,7 +164,7 @@ def test_clauses():
     assert first.statements == (("x", "=", '"}"'),)
     assert second.hooks == ("fbt:a:b:entry", "io:::start")
     assert second.predicate == tokens("arg0 / 2 > 1 && y")
-    assert [assigned(one).name for one in second.statements] == ["x", "z"]
+    assert [assigned(statement).name for statement in second.statements] == ["x", "z"]
     assert assigned(second.statements[1]).keys == (("1",), ("2",))
 
 
@@ -175,9 +175,9 @@ def test_what_is_no_clause_is_refused(text):
 
 
 def test_members_are_of_structs():
-    some = tokens("this->a->b.c + self->d + ((struct e *)arg0)->f[1].g")
-    assert members(some) == ["b", "c", "f", "g"]
-    assert locals_read(some) == ["a"]
+    given_tokens = tokens("this->a->b.c + self->d + ((struct e *)arg0)->f[1].g")
+    assert members(given_tokens) == ["b", "c", "f", "g"]
+    assert locals_read(given_tokens) == ["a"]
 
 
 # What the scripts would print on systems that this host isn't.
@@ -196,12 +196,12 @@ def of(golden):
 
 @pytest.mark.parametrize(("system", "generator"), [("freebsd", freebsd_golden), ("illumos", illumos_golden)])
 def test_golden_texts_are_what_is_written_down(system, generator):
-    made = {
+    texts = {
         f"{system}-{name.removeprefix('illumos-').removesuffix('.txt')}": text
         for name, text in generator.texts().items()
     }
-    assert made.keys() <= {*GOLDENS}
-    assert [golden for golden, text in made.items() if text != kept(golden)] == [], (
+    assert texts.keys() <= {*GOLDENS}
+    assert [golden for golden, text in texts.items() if text != kept(golden)] == [], (
         "write them again: python -m tests.d_compile.freebsd_golden, tests.helpers.illumos_golden"
     )
 
@@ -248,15 +248,24 @@ def intervals(golden):
 def test_the_maximum_of_each_interval_is_exact():
     """Also of one whose slowest I/O is faster than that of an earlier interval."""
     reads = Series("sd2", "read", "total")
-    assert [one.histograms[reads].max for one in intervals("illumos-sd")] == [42962, 43931, 44668, 44258, 44236, 45045]
+    assert [interval.histograms[reads].max for interval in intervals("illumos-sd")] == [
+        42962,
+        43931,
+        44668,
+        44258,
+        44236,
+        45045,
+    ]
 
 
 def test_a_failed_io_is_counted_by_its_status_and_not_timed():
     of_both = list(intervals("freebsd-devstat"))
-    failed = [one.tables.get(ERRORS, {}) for one in of_both]
+    failed = [probe_interval.tables.get(ERRORS, {}) for probe_interval in of_both]
     assert [dict(rows) for rows in failed if rows] == [{FailedIO("nvd1", "read", "I/O error"): 1}]
     reads = Series("nvd1", "read", "total")
-    assert [one.histograms[reads].count for one in of_both if reads in one.histograms] == [1]
+    assert [
+        probe_interval.histograms[reads].count for probe_interval in of_both if reads in probe_interval.histograms
+    ] == [1]
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,14 @@ def test_operations_are_counted_by_file_system_op_and_wait(run):
     }
     times = {key(0, 0): 15, key(3, 1): 270, key(1, 2, dev=52): 7}
     run.tick(1, took=took, sum=times, max={key(3, 1, 1): 1 << 32 | 140, key(0, 0, 0): 2 << 32 | 5})
-    found = run.ticks.taken().interval.tables[measurements.FILES]
-    assert {(one.mount, one.op, one.wait): done.count for one, done in found.items()} == {
+    table = run.ticks.taken().interval.tables[measurements.FILES]
+    assert {(one.mount, one.op, one.wait): done.count for one, done in table.items()} == {
         ("/", "read", "cached"): 3,
         ("/", "fsync", "device"): 2,
         ("/net", "write", "unknown"): 1,
         ("/net", "close", "unknown"): 4,
     }
-    sync = found[FileSeries("sda", "fsync", "/", "ext4", "device")]
+    sync = table[FileSeries("sda", "fsync", "/", "ext4", "device")]
     assert (sync.sum, sync.max) == (270, 140)
     run.tick(2, took={**took, key(0, 0, 5): 4}, sum={**times, key(0, 0): 20}, suppressed={str(ROOT << 16): 2})
     later = run.ticks.taken().interval
@@ -124,8 +124,8 @@ def test_the_time_of_operations_is_split_by_the_stacks_of_their_sleeps(run):
         waited(9, "schedule", "down_write"): 7,
     }
     run.tick(1, own=own, cpu=cpu, slept=slept)
-    found = run.ticks.taken().interval.tables[measurements.FILE_TIMES]
-    assert {(one.mount, one.op, one.part): us for one, us in found.items()} == {
+    table = run.ticks.taken().interval.tables[measurements.FILE_TIMES]
+    assert {(one.mount, one.op, one.part): us for one, us in table.items()} == {
         ("/", "write", "own I/O"): 600,
         ("/", "write", "CPU"): 20,
         ("/", "write", "lock"): 9_000,
@@ -172,8 +172,8 @@ def test_an_operation_has_the_late_wake_ups_of_its_thread_while_it_lasted(run):
     run.line(late(2_010_000, 3_000))
     run.line(late(2_010_000, 2_000))
     run.tick(1)
-    slept, sync = sorted(run.ticks.taken().file_operations, key=lambda one: one.disk)
-    assert [(one.woken_us - sync.mono_us, one.delay_us) for one in sync.waits] == [(3_000, 45_000), (9_500, 3_000)]
+    slept, sync = sorted(run.ticks.taken().file_operations, key=lambda file_operation: file_operation.disk)
+    assert [(wait.woken_us - sync.mono_us, wait.delay_us) for wait in sync.waits] == [(3_000, 45_000), (9_500, 3_000)]
     assert sync.waits[0].instead == "hog (prio 120)"
     assert (sync.waits[0].thread, sync.waits[0].priority, sync.waits[0].ran_us) == ("ora lgwr", 139, 40_000)
     assert slept.waits == (), "it issued no I/O whose completion woke it"
@@ -196,12 +196,12 @@ def test_an_operation_has_no_path_where_a_name_may_be_lost(run):
     run.line(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c")
     run.tick(1)
     window = run.ticks.taken()
-    assert [one.path for one in window.file_operations] == ["…"]
+    assert [file_operation.path for file_operation in window.file_operations] == ["…"]
     assert window.losses.lost == 3
     run.line("path files_c 7 1 next")
     run.line(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c")
     run.tick(2)
-    assert [one.path for one in run.ticks.taken().file_operations] == ["next"]
+    assert [file_operation.path for file_operation in run.ticks.taken().file_operations] == ["next"]
 
 
 def test_illumos_operations_have_the_maximum_of_their_tick(tmp_path):
@@ -214,17 +214,19 @@ def test_illumos_operations_have_the_maximum_of_their_tick(tmp_path):
     around = OnDemandSurroundings(100, file_system=file_system)
     ticks = OnDemandTicks([manifest], names.name, Threads(tmp_path), around)
     decoder, maps = DtraceDecoder(), Maps([manifest], names)
-    found = []
+    tracer_windows = []
     for event in (event for one in decoder.feed(VOP_FILES.read_bytes()) for event in maps.take(one)):
         ticks.take(event)
         if event == Printed("done vop_files"):
-            found.append(ticks.taken())
-    sync = found[2].interval.tables[measurements.FILES][FileSeries("", "fsync", "/export/home", "zfs", "unknown")]
+            tracer_windows.append(ticks.taken())
+    sync = tracer_windows[2].interval.tables[measurements.FILES][
+        FileSeries("", "fsync", "/export/home", "zfs", "unknown")
+    ]
     assert (sync.count, sync.max, sync.sum) == (7, 836_214, 6 * 14_300 + 836_214)
-    read = found[2].interval.tables[measurements.FILES][FileSeries("", "read", "/", "ufs", "device")]
+    read = tracer_windows[2].interval.tables[measurements.FILES][FileSeries("", "read", "/", "ufs", "device")]
     assert (read.count, read.max) == (1, 41_000)
-    assert found[2].interval.files_left_out == 4
-    sync, read = found[2].file_operations
+    assert tracer_windows[2].interval.files_left_out == 4
+    sync, read = tracer_windows[2].file_operations
     assert (sync.path, sync.comm, sync.bytes) == (r"ora/redo\n01.log", "oracle", None)
     assert (read.path, read.file_system, read.offset) == ("var/adm/wtmpx", its["ufs:/"], 16384)
 
@@ -246,9 +248,9 @@ def test_names_without_an_operation_are_bounded(run):
 
 def test_a_name_can_t_end_a_line_or_reach_the_terminal():
     hostile = "\\x1b]52;c;x\\x07\\xe2\\x80\\xae"
-    one = record(f"path files_c 7 9 {hostile}", MANIFEST.records["path"])
-    assert is_clean(one.text)
-    assert "\x1b" not in one.text
+    given_record = record(f"path files_c 7 9 {hostile}", MANIFEST.records["path"])
+    assert is_clean(given_record.text)
+    assert "\x1b" not in given_record.text
 
 
 MOUNTS = """\
@@ -273,18 +275,18 @@ def test_file_systems_are_found_by_the_number_of_their_device(tmp_path):
     (tmp_path / "sys/class/block").mkdir(parents=True)
     (tmp_path / "sys/class/block/sdb").symlink_to(tmp_path / "sys/devices/sdb")
     now = [0.0]
-    found = FileSystems(MountTable(tmp_path / "proc", lambda: now[0]), tmp_path / "sys", lambda: now[0])
-    assert found.of(8 << 20 | 1) == FileSystem("/", "ext4", "sda")
-    assert found.of(40) == FileSystem("/net", "nfs4", "")
-    assert found.of(41) == FileSystem("/btr", "btrfs", "sdb")
-    assert found.of(42).mount == "/merged"
-    assert found.of(43) == FileSystem("/a b", "fuse.x", "")
-    assert found.of(99) == FileSystem("0:99")
+    file_systems = FileSystems(MountTable(tmp_path / "proc", lambda: now[0]), tmp_path / "sys", lambda: now[0])
+    assert file_systems.of(8 << 20 | 1) == FileSystem("/", "ext4", "sda")
+    assert file_systems.of(40) == FileSystem("/net", "nfs4", "")
+    assert file_systems.of(41) == FileSystem("/btr", "btrfs", "sdb")
+    assert file_systems.of(42).mount == "/merged"
+    assert file_systems.of(43) == FileSystem("/a b", "fuse.x", "")
+    assert file_systems.of(99) == FileSystem("0:99")
     mountinfo.write_text("21 1 0:99 / /new rw - tmpfs none rw\n")
-    assert found.of(99) == FileSystem("0:99"), "asked once in a while"
+    assert file_systems.of(99) == FileSystem("0:99"), "asked once in a while"
     now[0] = 11.0
-    assert found.of(99) == FileSystem("/new", "tmpfs")
-    assert found.of(8 << 20 | 1) == FileSystem("8:1")
+    assert file_systems.of(99) == FileSystem("/new", "tmpfs")
+    assert file_systems.of(8 << 20 | 1) == FileSystem("8:1")
 
 
 def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeypatch):
@@ -298,19 +300,19 @@ def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeyp
         Mounts, "disk_of", lambda own, mount, sys: looked.append(mount.point) or disk_of(own, mount, sys)
     )
     now = [0.0]
-    found = FileSystems(MountTable(tmp_path, lambda: now[0]), tmp_path / "sys", lambda: now[0])
+    file_systems = FileSystems(MountTable(tmp_path, lambda: now[0]), tmp_path / "sys", lambda: now[0])
     numbers = (40, 41, *range(100, 200))  # most are of other mount namespaces
     for _ in range(3):
-        assert [found.of(number).mount for number in numbers[:4]] == ["/40", "/41", "0:100", "0:101"]
-        assert all(found.of(number) for number in numbers)
+        assert [file_systems.of(number).mount for number in numbers[:4]] == ["/40", "/41", "0:100", "0:101"]
+        assert all(file_systems.of(number) for number in numbers)
     assert len(read) == 1
     assert looked == ["/40", "/41"], "of ten mounts"
     mountinfo.write_text("21 1 0:150 / /new rw - tmpfs none rw\n")
     now[0] = 1.5
-    assert found.of(150).mount == "/new", "it was not looked for before"
+    assert file_systems.of(150).mount == "/new", "it was not looked for before"
     for step in range(8):
         now[0] = 2.0 + step
-        assert all(found.of(number) for number in range(100, 108))
+        assert all(file_systems.of(number) for number in range(100, 108))
     assert len(read) <= 10
 
 
@@ -364,4 +366,6 @@ def test_a_path_goes_with_the_next_operation_of_its_thread_only(run):
     assert given(run, "/net/a\\x00") == "a"
     run.line(f"file files_c 7 52 6 2 2000000 50000 {UNKNOWN} {UNKNOWN} 0 0 0 7 rm")
     run.tick(2)
-    assert [(one.op, one.path) for one in run.ticks.taken().file_operations] == [("unlink", "")]
+    assert [(file_operation.op, file_operation.path) for file_operation in run.ticks.taken().file_operations] == [
+        ("unlink", "")
+    ]

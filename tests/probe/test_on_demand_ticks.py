@@ -174,7 +174,10 @@ def test_slow_resumed_and_late_come_as_they_are(run):
     run.line("late wakeups_c 12 120 9000 1500 0 -1 0 1 kworker/0:1H")
     run.line("resumed wakeups_c 8388608 2048 9000 700 4711 120 my program")
     window = run.ticks.taken()
-    assert [(one.kind, one.text) for one in window.records] == [("late", "kworker/0:1H"), ("resumed", "my program")]
+    assert [(record.kind, record.text) for record in window.records] == [
+        ("late", "kworker/0:1H"),
+        ("resumed", "my program"),
+    ]
     assert window.losses.undecoded == 1
     assert run.ticks.taken().records == ()
 

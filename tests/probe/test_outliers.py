@@ -62,7 +62,7 @@ def take_ready(joined, ticks=HOLD + 1, hold=HOLD, **how):
     """Return the outliers of as many ticks, together."""
     found = [joined.take_ready(WALL, NOW_US, hold, **how) for _ in range(ticks)]
     return ReadyOutliers(
-        tuple(one for each in found for one in each.outliers),
+        tuple(outlier for each in found for outlier in each.outliers),
         sum(each.dropped for each in found),
         sum(each.lost for each in found),
         sum(each.undecoded for each in found),
@@ -71,8 +71,8 @@ def take_ready(joined, ticks=HOLD + 1, hold=HOLD, **how):
 
 def only(joined, *records):
     joined.take(records)
-    (found,) = take_ready(joined).outliers
-    return found
+    (outlier,) = take_ready(joined).outliers
+    return outlier
 
 
 # One I/O
@@ -116,13 +116,13 @@ def test_a_slow_one_that_failed_has_its_status(joined, records, status):
 
 
 def test_of_both_the_on_demand_probes_stages_win_and_the_rest_adds_up(joined):
-    found = only(joined, always(), on_demand(total_us=9001, done_ns=DONE_NS + 900))
-    assert found.stages_us == {"queue": 1000, "hba": 5000, "irq": 10, "softirq": 2985}
-    assert (found.total_us, found.unaccounted_us) == (9001, 6)
-    assert sum(found.stages_us.values()) + found.unaccounted_us == found.total_us
-    assert (found.pid, found.comm, found.path, found.bytes) == (4711, "fio", "BLOCK softirq", 4096)
-    assert (found.cpu_issue, found.cpu_complete, found.flags) == (0, 1, ("sync",))
-    assert found.includes == {"queue": ("requeue",), "softirq": ("net",)}
+    outlier = only(joined, always(), on_demand(total_us=9001, done_ns=DONE_NS + 900))
+    assert outlier.stages_us == {"queue": 1000, "hba": 5000, "irq": 10, "softirq": 2985}
+    assert (outlier.total_us, outlier.unaccounted_us) == (9001, 6)
+    assert sum(outlier.stages_us.values()) + outlier.unaccounted_us == outlier.total_us
+    assert (outlier.pid, outlier.comm, outlier.path, outlier.bytes) == (4711, "fio", "BLOCK softirq", 4096)
+    assert (outlier.cpu_issue, outlier.cpu_complete, outlier.flags) == (0, 1, ("sync",))
+    assert outlier.includes == {"queue": ("requeue",), "softirq": ("net",)}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -143,9 +143,9 @@ def test_what_is_whole_waits_no_longer_and_what_is_not_waits_two_ticks(joined):
 
 
 def test_a_resume_extends_the_total(joined):
-    found = only(joined, always(), resumed(us=700))
-    assert (found.total_us, found.stages_us["resume"], found.mono_us) == (9700, 700, 39_991_000)
-    assert sum(found.stages_us.values()) + found.unaccounted_us == found.total_us
+    outlier = only(joined, always(), resumed(us=700))
+    assert (outlier.total_us, outlier.stages_us["resume"], outlier.mono_us) == (9700, 700, 39_991_000)
+    assert sum(outlier.stages_us.values()) + outlier.unaccounted_us == outlier.total_us
 
 
 def test_what_the_on_demand_probe_alone_reports_was_not_above_the_threshold(joined):
@@ -154,14 +154,14 @@ def test_what_the_on_demand_probe_alone_reports_was_not_above_the_threshold(join
 
 
 def test_bios_speak_for_themselves(joined):
-    found = only(joined, slow("bios_a", dev=DM, hba_us=9000, pid=5, comm="dd"))
-    assert (found.device, found.stages_us, found.comm) == ("dm-0", {"hba": 9000}, "dd")
+    outlier = only(joined, slow("bios_a", dev=DM, hba_us=9000, pid=5, comm="dd"))
+    assert (outlier.device, outlier.stages_us, outlier.comm) == ("dm-0", {"hba": 9000}, "dd")
 
 
 def test_without_the_requests_address_its_place_does(joined):
-    found = only(joined, always(request=None), on_demand(request=None), resumed(request=None))
-    assert found.comm == "fio"
-    assert "resume" in found.stages_us
+    outlier = only(joined, always(request=None), on_demand(request=None), resumed(request=None))
+    assert outlier.comm == "fio"
+    assert "resume" in outlier.stages_us
 
 
 @pytest.mark.parametrize(
@@ -189,12 +189,12 @@ def test_a_tag_that_is_used_again_at_once_is_another_request(joined):
             )
         ]
     )
-    assert [(one.bytes, one.comm) for one in take_ready(joined).outliers] == [(1, ""), (2, "second")]
+    assert [(outlier.bytes, outlier.comm) for outlier in take_ready(joined).outliers] == [(1, ""), (2, "second")]
 
 
 def test_a_request_whose_tag_is_reported_of_another_begin_has_no_on_demand_stages(joined):
-    found = only(joined, always(begun_ns=DONE_NS - 9_000_000), on_demand(begun_ns=DONE_NS - 8_990_000))
-    assert (found.comm, found.stages_us) == ("", {"queue": 1000, "hba": 7999})
+    outlier = only(joined, always(begun_ns=DONE_NS - 9_000_000), on_demand(begun_ns=DONE_NS - 8_990_000))
+    assert (outlier.comm, outlier.stages_us) == ("", {"queue": 1000, "hba": 7999})
 
 
 def test_the_same_begin_may_be_reported_with_an_interrupt_between_the_two_ends(joined):
@@ -206,18 +206,18 @@ def test_begins_are_not_compared_where_the_one_is_the_issue(joined):
     """Without addresses: the always-on probe's I/O begins at its issue there, the tracer's when it is queued."""
     joined.take([always(request=None, begun_ns=DONE_NS - 8_000_000)])
     joined.take([on_demand(request=None, begun_ns=DONE_NS - 9_000_000, done_ns=DONE_NS + 45_000)])
-    assert [one.comm for one in take_ready(joined).outliers] == ["fio"]
+    assert [outlier.comm for outlier in take_ready(joined).outliers] == ["fio"]
 
 
 def test_a_waiter_is_that_of_the_request_that_was_done_then(joined):
     joined.take([always(), resumed(done_ns=DONE_NS + 300_000)])
-    assert [one.stages_us.get("resume") for one in take_ready(joined).outliers] == [None]
+    assert [outlier.stages_us.get("resume") for outlier in take_ready(joined).outliers] == [None]
 
 
 def test_of_several_at_one_place_the_closest_in_time_is_meant(joined):
     joined.take([always(done_ns=DONE_NS + n * 400_000, request=None, bytes=n) for n in range(3)])
     joined.take([on_demand(done_ns=DONE_NS + 410_000, request=None)])
-    assert [one.comm for one in take_ready(joined).outliers] == ["", "fio", ""]
+    assert [outlier.comm for outlier in take_ready(joined).outliers] == ["", "fio", ""]
 
 
 def test_two_of_one_probe_are_two(joined):
@@ -227,20 +227,20 @@ def test_two_of_one_probe_are_two(joined):
 
 def test_they_come_in_the_order_in_which_they_began(joined):
     joined.take([always(request=n, sector=n, total_us=total) for n, total in ((1, 5000), (2, 9000), (3, 7000))])
-    assert [one.sector for one in take_ready(joined).outliers] == [2, 3, 1]
+    assert [outlier.sector for outlier in take_ready(joined).outliers] == [2, 3, 1]
 
 
 def test_one_that_could_not_be_followed_says_why(joined):
-    found = only(joined, always(), on_demand(path=64, hba_us=None, irq_us=None, softirq_us=None))
-    assert (found.path, found.stages_us, found.unaccounted_us) == ("batched completion", {"queue": 1000}, 8000)
+    outlier = only(joined, always(), on_demand(path=64, hba_us=None, irq_us=None, softirq_us=None))
+    assert (outlier.path, outlier.stages_us, outlier.unaccounted_us) == ("batched completion", {"queue": 1000}, 8000)
     assert only(joined, always(), on_demand(path=63)).path == "unknown code 63"
 
 
 def test_stages_that_exceed_the_total_are_not_believed(joined):
-    found = only(joined, always(), on_demand(hba_us=99_000))
-    assert found.stages_us == {"queue": 1000, "hba": 7999}
-    found = only(joined, always(hba_us=99_000))
-    assert (found.stages_us, found.unaccounted_us) == ({}, 9000)
+    outlier = only(joined, always(), on_demand(hba_us=99_000))
+    assert outlier.stages_us == {"queue": 1000, "hba": 7999}
+    outlier = only(joined, always(hba_us=99_000))
+    assert (outlier.stages_us, outlier.unaccounted_us) == ({}, 9000)
 
 
 def test_flags_by_letters(joined):
@@ -262,14 +262,14 @@ def test_an_op_that_is_not_reported_is_other(joined):
 
 
 def test_counts_of_its_device(joined):
-    found = only(joined, always(), on_demand(outstanding=31, overtaken=0))
-    assert (found.outstanding_at_issue, found.overtaken_by) == (31, 0)
+    outlier = only(joined, always(), on_demand(outstanding=31, overtaken=0))
+    assert (outlier.outstanding_at_issue, outlier.overtaken_by) == (31, 0)
 
 
 def test_times_that_are_not_their_own_are_left_out(tmp_path):
     joined = Outliers([ALWAYS], NAMES.get, Threads(tmp_path), times=lambda _, op: op != "flush")
     joined.take([always(op=2), always(op=1)])
-    assert [one.op for one in take_ready(joined).outliers] == ["write"]
+    assert [outlier.op for outlier in take_ready(joined).outliers] == ["write"]
 
 
 def test_scripts_that_are_started_later(tmp_path):
@@ -277,8 +277,8 @@ def test_scripts_that_are_started_later(tmp_path):
     joined.take([on_demand()])
     joined.add([ON_DEMAND])
     joined.take([always(), on_demand()])
-    found = take_ready(joined)
-    assert (len(found.outliers), found.undecoded) == (1, 1)
+    ready_outliers = take_ready(joined)
+    assert (len(ready_outliers.outliers), ready_outliers.undecoded) == (1, 1)
 
 
 # Threads that it waited for
@@ -287,13 +287,13 @@ HOG = "hog (prio 49)"
 
 
 def test_the_waiters_wake_up(joined):
-    found = only(joined, always(), resumed(), late(instead=77, instead_priority=49, ran_us=400))
-    assert found.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, HOG, 400, instead_policy="fifo"),)
+    outlier = only(joined, always(), resumed(), late(instead=77, instead_priority=49, ran_us=400))
+    assert outlier.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, HOG, 400, instead_policy="fifo"),)
 
 
 def test_how_long_the_other_thread_ran_may_be_unknown(joined):
-    found = only(joined, always(), resumed(), late(instead=77, instead_priority=49))
-    assert found.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, HOG, instead_policy="fifo"),)
+    outlier = only(joined, always(), resumed(), late(instead=77, instead_priority=49))
+    assert outlier.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, HOG, instead_policy="fifo"),)
 
 
 @pytest.mark.parametrize(
@@ -307,16 +307,16 @@ def test_how_long_the_other_thread_ran_may_be_unknown(joined):
 )
 def test_the_completing_threads_wake_up(joined, comm, stage):
     woken = DONE_NS // 1000 - 3000
-    found = only(joined, late(12, woken, 2900, comm, instead=0), always(), on_demand(thread=12))
-    assert found.waits == (Wait(stage, comm, 12, 120, woken, 2900),)
+    outlier = only(joined, late(12, woken, 2900, comm, instead=0), always(), on_demand(thread=12))
+    assert outlier.waits == (Wait(stage, comm, 12, 120, woken, 2900),)
 
 
 def test_waits_come_in_their_order_and_without_what_is_not_known(joined):
     woken = DONE_NS // 1000 - 3000
     wakes = [late(comm="", priority=None), late(12, woken, 2900, "kworker")]
     wakes[0].fields.pop("priority")
-    found = only(joined, always(), on_demand(thread=12), resumed(), *wakes)
-    assert [(wait.pid, wait.thread, wait.priority) for wait in found.waits] == [(12, "kworker", 120), (4711, "", -1)]
+    outlier = only(joined, always(), on_demand(thread=12), resumed(), *wakes)
+    assert [(wait.pid, wait.thread, wait.priority) for wait in outlier.waits] == [(12, "kworker", 120), (4711, "", -1)]
 
 
 @pytest.mark.parametrize(
@@ -375,13 +375,13 @@ def test_what_waits_is_bounded(joined, monkeypatch):
     joined.take([always(request=n, sector=n) for n in range(1, 6)])
     joined.take([late(n) for n in range(5)])
     joined.take([resumed(request=n, sector=n + 100) for n in range(5)])
-    found = take_ready(joined)
-    assert (len(found.outliers), found.dropped, found.lost) == (3, 2, 4)
+    ready_outliers = take_ready(joined)
+    assert (len(ready_outliers.outliers), ready_outliers.dropped, ready_outliers.lost) == (3, 2, 4)
     joined.take([slow("bios_a", request=n, sector=n) for n in range(1, 5)])
     assert take_ready(joined).dropped == 1
     joined.take([on_demand(request=n, sector=n) for n in range(1, 5)])
-    assert (found := take_ready(joined)).lost == 1
-    assert found.dropped == 0
+    assert (ready_outliers := take_ready(joined)).lost == 1
+    assert ready_outliers.dropped == 0
 
 
 def test_nothing_is_kept_that_is_reported(joined):
@@ -412,11 +412,11 @@ def lines(draw):
 def test_any_lines_become_rows_that_add_up(tmp_path_factory, ticks):
     joined = Outliers([ALWAYS, ON_DEMAND, BIOS], NAMES.get, Threads(tmp_path_factory.getbasetemp()))
     found = []
-    for one in [*ticks, None, None, None, None]:
-        if one is None:
+    for tick in [*ticks, None, None, None, None]:
+        if tick is None:
             found.extend(joined.take_ready(WALL, NOW_US).outliers)
         else:
-            joined.take([one])
+            joined.take([tick])
     for row in found:
         assert sum(row.stages_us.values()) + row.unaccounted_us == row.total_us
         assert row.unaccounted_us >= 0
@@ -431,10 +431,10 @@ def test_a_traced_outlier_replaces_one_without_stages(joined):
     joined.take(
         [always(request=1, sector=8), always(request=2, sector=16, total_us=9500), on_demand(request=3, sector=24)]
     )
-    found = take_ready(joined, flood=True).outliers
-    assert len(found) == 2
-    assert sorted(one.sector for one in found) == [16, 24]
-    (whole,) = (one for one in found if one.sector == 24)
+    actual_outliers = take_ready(joined, flood=True).outliers
+    assert len(actual_outliers) == 2
+    assert sorted(outlier.sector for outlier in actual_outliers) == [16, 24]
+    (whole,) = (outlier for outlier in actual_outliers if outlier.sector == 24)
     assert whole.stages_us["softirq"] == 2985
     assert whole.pid == 4711
 
@@ -442,10 +442,10 @@ def test_a_traced_outlier_replaces_one_without_stages(joined):
 @pytest.mark.parametrize("fields", [{"total_us": 8999}, {"op": 0}, {"dev": DM}, {"queue_us": 1002}])
 def test_it_is_above_the_threshold_and_of_the_same_kind(joined, fields):
     joined.take([always(request=1, sector=8), on_demand(request=3, sector=24, **fields)])
-    (found,) = take_ready(joined, flood=True).outliers
-    assert found.sector == 8
+    (outlier,) = take_ready(joined, flood=True).outliers
+    assert outlier.sector == 8
 
 
 def test_an_outlier_that_both_probes_report_replaces_no_other(joined):
     joined.take([always(), on_demand(), always(request=1, sector=8)])
-    assert [one.sector for one in take_ready(joined, flood=True).outliers] == [2048, 8]
+    assert [outlier.sector for outlier in take_ready(joined, flood=True).outliers] == [2048, 8]

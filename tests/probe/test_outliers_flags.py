@@ -15,9 +15,9 @@ def test_bits_become_words_in_their_order():
 
 
 def test_the_kernels_own_positions_count():
-    found = positions({"__REQ_SYNC": 3, "__REQ_META": 4, "__REQ_NR_BITS": 30})
-    assert found == {"sync": 3, "meta": 4}
-    assert of_bits(0b11000, found) == ("sync", "meta")
+    actual_positions = positions({"__REQ_SYNC": 3, "__REQ_META": 4, "__REQ_NR_BITS": 30})
+    assert actual_positions == {"sync": 3, "meta": 4}
+    assert of_bits(0b11000, actual_positions) == ("sync", "meta")
 
 
 @pytest.mark.parametrize("bits", [{}, {"__REQ_SYNC": -1}, {"__REQ_SYNC": 2**32 - 1}, {"REQ_OP_READ": 0}])

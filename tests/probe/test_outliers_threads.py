@@ -127,8 +127,8 @@ def test_what_is_remembered_is_bounded(known, monkeypatch):
 
 def test_this_very_thread():
     pid = os.getpid()
-    found = read(Path("/proc"), pid)
-    assert (found.pid, found.comm, found.kernel) == (pid, Path("/proc/self/comm").read_text().strip(), False)
+    thread = read(Path("/proc"), pid)
+    assert (thread.pid, thread.comm, thread.kernel) == (pid, Path("/proc/self/comm").read_text().strip(), False)
     names = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle"}
-    assert found.policy == names[os.sched_getscheduler(0)]
-    assert found.priority == 120 + os.getpriority(os.PRIO_PROCESS, 0)
+    assert thread.policy == names[os.sched_getscheduler(0)]
+    assert thread.priority == 120 + os.getpriority(os.PRIO_PROCESS, 0)

@@ -26,11 +26,11 @@ TALKS = "while :; do echo 0123456789012345678901234567890123456789; done"
 
 @asynccontextmanager
 async def started(command, grace_s=process.GRACE_S, **environment):
-    one = await Child.start(shimmed(command, environment, sudo=False, mount_tracefs=False, grace_s=grace_s))
+    child = await Child.start(shimmed(command, environment, sudo=False, mount_tracefs=False, grace_s=grace_s))
     try:
-        yield one
+        yield child
     finally:
-        await one.stop()
+        await child.stop()
 
 
 def child(script, mark="1", grace_s=process.GRACE_S, **environment):
@@ -61,10 +61,10 @@ def in_session(session):
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            name, _, rest = (entry / "stat").read_text("utf-8", "replace").rpartition(")")
+            name, _, remainder = (entry / "stat").read_text("utf-8", "replace").rpartition(")")
         except OSError:
             continue
-        fields = rest.split()
+        fields = remainder.split()
         if fields[3] == str(session) and fields[0] != "Z":
             found.append(name.partition("(")[2])
     return found
@@ -78,24 +78,24 @@ def gone(alive, seconds):
 
 
 async def test_output_and_status_come_through():
-    async with child("echo one; echo two; echo bad >&2; exit 7") as one:
-        assert await whole(one) == b"one\ntwo\n"
-        assert await one.read() == b""
-        assert await one.complaints() == ["bad"]
-        assert await one.returncode() == 7
+    async with child("echo one; echo two; echo bad >&2; exit 7") as given_child:
+        assert await whole(given_child) == b"one\ntwo\n"
+        assert await given_child.read() == b""
+        assert await given_child.complaints() == ["bad"]
+        assert await given_child.returncode() == 7
 
 
 async def test_the_end_is_seen_when_it_happens():
-    async with child("echo bad >&2; exit 3") as one:
+    async with child("echo bad >&2; exit 3") as given_child:
         async with asyncio.timeout(30):
-            assert await whole(one) == b""
-            assert await one.complaints() == ["bad"]
+            assert await whole(given_child) == b""
+            assert await given_child.complaints() == ["bad"]
 
 
 async def test_a_signal_is_reported_as_a_shell_reports_it():
-    async with child("kill -ABRT $$") as one:
-        await whole(one)
-        assert await one.returncode() == 128 + signal.SIGABRT
+    async with child("kill -ABRT $$") as given_child:
+        await whole(given_child)
+        assert await given_child.returncode() == 128 + signal.SIGABRT
 
 
 async def test_a_command_that_is_not_there():
@@ -106,26 +106,26 @@ async def test_a_command_that_is_not_there():
 
 
 async def test_the_environment_reaches_the_tool():
-    async with child('printf %s "$BPFTRACE_MAP_KEYS_MAX"', BPFTRACE_MAP_KEYS_MAX="8192") as one:
-        assert await whole(one) == b"8192"
+    async with child('printf %s "$BPFTRACE_MAP_KEYS_MAX"', BPFTRACE_MAP_KEYS_MAX="8192") as given_child:
+        assert await whole(given_child) == b"8192"
 
 
 async def test_the_tool_reads_nothing_from_our_pipe():
-    async with child("cat; echo end") as one:
-        assert await whole(one) == b"end\n"
+    async with child("cat; echo end") as given_child:
+        assert await whole(given_child) == b"end\n"
 
 
 async def test_no_core_is_left():
-    async with child("ulimit -c") as one:
-        assert await whole(one) == b"0\n"
+    async with child("ulimit -c") as given_child:
+        assert await whole(given_child) == b"0\n"
 
 
 async def test_complaints_are_bounded_and_clean():
     async with child(
         r"i=0; while [ $i -lt 500 ]; do echo line $i >&2; i=$((i+1)); done; printf '\033[2J\377\n' >&2"
-    ) as one:
-        await whole(one)
-        text = await one.complaints()
+    ) as given_child:
+        await whole(given_child)
+        text = await given_child.complaints()
     assert len(text) == 60
     assert text[0] == "line 441"
     assert text[-1] == r"\x1b[2J\xff"
@@ -133,29 +133,29 @@ async def test_complaints_are_bounded_and_clean():
 
 async def test_a_cancellation_at_the_end_of_the_output_is_not_lost():
     """Seen: a SIGTERM right after the end of a probe was lost, and the capture started the probe again and went on."""
-    async with child("sleep 60") as one:
-        listening, one._listening = one._listening, asyncio.get_running_loop().create_future()
-        waiting = asyncio.create_task(one.complaints())
+    async with child("sleep 60") as given_child:
+        listening, given_child._listening = given_child._listening, asyncio.get_running_loop().create_future()
+        waiting = asyncio.create_task(given_child.complaints())
         await asyncio.sleep(0)
-        one._listening.set_result(None)
+        given_child._listening.set_result(None)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        one._listening = listening
+        given_child._listening = listening
 
 
 async def test_a_flood_of_complaints_doesnt_stop_the_tool():
-    async with child("head -c 3000000 /dev/zero >&2; echo through") as one:
-        assert await asyncio.wait_for(whole(one), 60) == b"through\n"
-        assert all(len(line) <= 300 for line in await one.complaints())
+    async with child("head -c 3000000 /dev/zero >&2; echo through") as given_child:
+        assert await asyncio.wait_for(whole(given_child), 60) == b"through\n"
+        assert all(len(line) <= 300 for line in await given_child.complaints())
 
 
 async def test_end_lets_the_tool_say_its_last():
-    async with child("trap 'echo last; exit 0' TERM; echo ready; while :; do sleep 0.02; done") as one:
-        assert await one.read() == b"ready\n"
-        one.end()
-        assert await whole(one) == b"last\n"
-        assert await one.returncode() == 0
+    async with child("trap 'echo last; exit 0' TERM; echo ready; while :; do sleep 0.02; done") as given_child:
+        assert await given_child.read() == b"ready\n"
+        given_child.end()
+        assert await whole(given_child) == b"last\n"
+        assert await given_child.returncode() == 0
 
 
 STAYS = "trap '' TERM; echo up; exec sleep 60"
@@ -171,8 +171,8 @@ KILLS = {
 @pytest.mark.parametrize(("script", "number", "killed"), KILLS.values(), ids=KILLS)
 async def test_the_status_tells_who_killed_the_tool(script, number, killed):
     """However late it is read: after the shim has lost its patience."""
-    async with child(script, "whose", SHORT_S if killed else process.GRACE_S) as one:
-        assert await one.read() == b"up\n"
+    async with child(script, "whose", SHORT_S if killed else process.GRACE_S) as given_child:
+        assert await given_child.read() == b"up\n"
         if number is not None:
             async with asyncio.timeout(30):
                 # no event tells; while the shell becomes sleep it has no environment
@@ -180,26 +180,26 @@ async def test_the_status_tells_who_killed_the_tool(script, number, killed):
                     await asyncio.sleep(0.01)
             for pid in pids:
                 os.kill(int(pid), number)
-        one.end()
+        given_child.end()
         await asyncio.sleep(SHORT_S + (SHORT_S if killed else process.GRACE_S))
-        assert await whole(one) == b""
-        assert await one.was_killed() == killed
+        assert await whole(given_child) == b""
+        assert await given_child.was_killed() == killed
 
 
 async def test_stop_is_quick_with_a_tool_that_obeys():
-    async with child("trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done") as one:
-        await one.read()
+    async with child("trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done") as given_child:
+        await given_child.read()
         async with asyncio.timeout(30):
-            await one.stop()
-        assert await one.returncode() == 0
+            await given_child.stop()
+        assert await given_child.returncode() == 0
 
 
 @linux
 async def test_a_tool_that_ignores_sigterm_is_gone_within_two_seconds():
-    async with child(IGNORES_TERM, "stubborn") as one:
-        await one.read()
+    async with child(IGNORES_TERM, "stubborn") as given_child:
+        await given_child.read()
         async with asyncio.timeout(30):
-            await one.stop()
+            await given_child.stop()
         # SIGKILL ends the group's other processes shortly after the shim, not at once.
         assert gone(lambda: marked("stubborn"), 30), marked("stubborn")
 
@@ -207,10 +207,10 @@ async def test_a_tool_that_ignores_sigterm_is_gone_within_two_seconds():
 @linux
 @pytest.mark.parametrize("script", [TALKS, f"trap '' TERM; {TALKS}"], ids=["obeys", "ignores SIGTERM"])
 async def test_stop_while_the_tool_talks(script):
-    async with child(script, "chatty", SHORT_S) as one:
-        await one.read()
+    async with child(script, "chatty", SHORT_S) as given_child:
+        await given_child.read()
         async with asyncio.timeout(30):
-            await one.stop()
+            await given_child.stop()
         assert gone(lambda: marked("chatty"), 30), marked("chatty")
 
 
@@ -233,36 +233,36 @@ async def test_a_killed_tool_whose_output_fills_the_pipe_is_gone(monkeypatch):
 
 
 async def test_stop_while_a_read_is_waiting():
-    async with child("exec sleep 60") as one:
-        reading = asyncio.ensure_future(one.read())
+    async with child("exec sleep 60") as given_child:
+        reading = asyncio.ensure_future(given_child.read())
         await asyncio.sleep(0.1)
-        await asyncio.wait_for(one.stop(), 30)
+        await asyncio.wait_for(given_child.stop(), 30)
         assert await reading == b""
 
 
 async def test_stop_after_stop():
-    async with child("echo up") as one:
-        await one.stop()
-        await one.stop()
-        assert await one.returncode() in (0, 128 + signal.SIGTERM)
+    async with child("echo up") as given_child:
+        await given_child.stop()
+        await given_child.stop()
+        assert await given_child.returncode() in (0, 128 + signal.SIGTERM)
 
 
 @linux
 async def test_nothing_of_the_shim_is_left():
     for script in ("exit 0", "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done", IGNORES_TERM):
-        async with child(script, "shim", SHORT_S) as one:
-            await one.read()
-            session = one._process.pid
-            await one.stop()
+        async with child(script, "shim", SHORT_S) as given_child:
+            await given_child.read()
+            session = given_child._process.pid
+            await given_child.stop()
         assert gone(lambda session=session: in_session(session), 2), in_session(session)
 
 
 @linux
 async def test_the_shim_ends_with_its_tool():
-    async with child("exit 0", "ended") as one:
-        await whole(one)
-        await one.returncode()
-        assert gone(lambda: in_session(one._process.pid), 0.5), in_session(one._process.pid)
+    async with child("exit 0", "ended") as given_child:
+        await whole(given_child)
+        await given_child.returncode()
+        assert gone(lambda: in_session(given_child._process.pid), 0.5), in_session(given_child._process.pid)
 
 
 PARENT = """
@@ -300,15 +300,15 @@ def test_the_parents_sigkill_ends_the_tool(script):
 async def test_what_is_done_after_the_tool_is_done_also_after_its_kill(tmp_path):
     """With the tool's own process id, and its status is still reported."""
     command = ["sh", "-c", f"echo $$; {IGNORES_TERM}"]
-    one = await Child.start(shimmed(command, {}, sudo=False, grace_s=0.1, after=f"echo $p >{tmp_path}/gone; "))
+    child = await Child.start(shimmed(command, {}, sudo=False, grace_s=0.1, after=f"echo $p >{tmp_path}/gone; "))
     try:
         text = b""
         while b"up" not in text:
-            text += await one.read()
+            text += await child.read()
     finally:
-        await one.stop()
+        await child.stop()
     assert (tmp_path / "gone").read_bytes().split() == text.split()[:1]
-    assert await one.was_killed()
+    assert await child.was_killed()
 
 
 def test_the_words_of_a_shimmed_command():
@@ -362,19 +362,19 @@ async def test_sudo_stays_in_the_terminals_session_and_out_of_its_reach(tmp_path
     (tmp_path / "sudo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     command = ["sh", "-c", IGNORES_TERM]
-    one = await Child.start(shimmed(command, {MARK: "sudo"}, sudo=True, mount_tracefs=False, grace_s=SHORT_S))
+    child = await Child.start(shimmed(command, {MARK: "sudo"}, sudo=True, mount_tracefs=False, grace_s=SHORT_S))
     try:
-        assert await one.read() == b"up\n"
-        assert os.getsid(one.pid) == os.getsid(0)  # its ticket is found
-        assert {os.getpgid(pid) for pid in (one.pid, *descendants(one.pid))} == {one.pid}  # Ctrl-C isn't for it
+        assert await child.read() == b"up\n"
+        assert os.getsid(child.pid) == os.getsid(0)  # its ticket is found
+        assert {os.getpgid(pid) for pid in (child.pid, *descendants(child.pid))} == {child.pid}  # Ctrl-C isn't for it
     finally:
-        await one.stop()
+        await child.stop()
     assert gone(lambda: marked("sudo"), 1), marked("sudo")
 
 
 async def test_without_sudo_the_probe_has_a_session_of_its_own():
-    async with child("exec sleep 60") as one:
-        assert os.getsid(one.pid) == os.getpgid(one.pid) == one.pid
+    async with child("exec sleep 60") as given_child:
+        assert os.getsid(given_child.pid) == os.getpgid(given_child.pid) == given_child.pid
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take a higher priority")
@@ -406,24 +406,24 @@ async def test_who_is_asked_has_the_time_that_it_takes_and_who_is_hung_up_on_has
 
 @linux
 async def test_a_cancelled_stop_leaves_no_process():
-    async with child(IGNORES_TERM, "cancelled") as one:
-        await one.read()
-        stopping = asyncio.create_task(one.stop())
+    async with child(IGNORES_TERM, "cancelled") as given_child:
+        await given_child.read()
+        stopping = asyncio.create_task(given_child.stop())
         await asyncio.sleep(0.1)
         stopping.cancel()
         await asyncio.wait({stopping})
         assert stopping.cancelled()
-        assert one._listening.done()
+        assert given_child._listening.done()
         assert gone(lambda: marked("cancelled"), 30), marked("cancelled")
 
 
 async def test_its_time_runs_from_the_hang_up():
-    async with child(IGNORES_TERM, "asked", SHORT_S) as one:
-        await one.read()
-        one.end()
+    async with child(IGNORES_TERM, "asked", SHORT_S) as given_child:
+        await given_child.read()
+        given_child.end()
         await asyncio.sleep(0.2)
         async with asyncio.timeout(30):
-            await one.stop()
+            await given_child.stop()
 
 
 @pytest.mark.parametrize("turns", range(4))

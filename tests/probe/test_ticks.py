@@ -272,16 +272,16 @@ def test_slow_ios_before_the_first_tick_are_dropped_and_those_at_the_end_belong_
     run.tick(0)
     slow(run, 1_100_000_000)
     run.ticks.end()
-    (one,) = run.last(1, 1_250_000, 4).records
-    assert one.get("done_ns") == 1_100_000_000
+    (record,) = run.last(1, 1_250_000, 4).records
+    assert record.get("done_ns") == 1_100_000_000
 
 
 @pytest.mark.usefixtures("looking")
 def test_stamps_of_slow_ios_are_put_on_the_monotonic_clock():
     run = Run("block_c", ASLEEP)
     slow(run, 1_000_000_000)
-    (one,) = run.tick(0).records
-    assert one.get("done_ns") == 600_000_000
+    (record,) = run.tick(0).records
+    assert record.get("done_ns") == 600_000_000
 
 
 @pytest.mark.usefixtures("looking")

@@ -54,7 +54,7 @@ def test_it_has_command_pages_completions_config_and_units(unpacked):
     for name in (manual.BASH, manual.ZSH, manual.FISH):
         assert (unpacked / "usr/share" / name).is_file()
     units = list((unpacked / "usr/lib/systemd/system").iterdir())
-    assert {one.name for one in units} == {one.name for one in (REPO / "contrib/systemd").iterdir()}
+    assert {unit.name for unit in units} == {path.name for path in (REPO / "contrib/systemd").iterdir()}
     for unit in units:
         assert "/usr/local" not in unit.read_text()
         assert "Copy " not in unit.read_text()

@@ -26,8 +26,8 @@ def test_every_script_is_named_beside_its_platform_and_group():
     assert shown == [
         (
             system,
-            {one.name for one in SCRIPTS if one.platform == system and one.group == "always"},
-            {one.name for one in SCRIPTS if one.platform == system and one.group != "always"},
+            {manifest.name for manifest in SCRIPTS if manifest.platform == system and manifest.group == "always"},
+            {manifest.name for manifest in SCRIPTS if manifest.platform == system and manifest.group != "always"},
         )
         for system in SYSTEMS
     ]
@@ -35,8 +35,8 @@ def test_every_script_is_named_beside_its_platform_and_group():
 
 def test_scripts_that_have_run_are_named_with_the_tool():
     (line,) = [line for line in PAGE.splitlines() if line.startswith("- Only `")]
-    assert set(re.findall(r"`(\w+)`", line)) == {one.name for one in SCRIPTS if one.ran_on}
-    assert {where.partition(", ")[2] for one in SCRIPTS for where in one.ran_on} == {"DTrace 2.0.7"}
+    assert set(re.findall(r"`(\w+)`", line)) == {manifest.name for manifest in SCRIPTS if manifest.ran_on}
+    assert {where.partition(", ")[2] for manifest in SCRIPTS for where in manifest.ran_on} == {"DTrace 2.0.7"}
     assert "on Linux with DTrace 2.0.7" in line
 
 

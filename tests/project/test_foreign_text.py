@@ -40,13 +40,13 @@ def parsed_as_markup(source):
     """Yield what a source has of it."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level == 0:
-            top, _, rest = (node.module or "").partition(".")
-            names = {rest.partition(".")[0]} if rest else {alias.name for alias in node.names}
+            top, _, remainder = (node.module or "").partition(".")
+            names = {remainder.partition(".")[0]} if remainder else {alias.name for alias in node.names}
             yield from names & PARSERS.get(top, set())
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                top, _, rest = alias.name.partition(".")
-                yield from {rest.partition(".")[0]} & PARSERS.get(top, set())
+                top, _, remainder = alias.name.partition(".")
+                yield from {remainder.partition(".")[0]} & PARSERS.get(top, set())
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
                 yield node.func.attr

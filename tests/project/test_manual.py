@@ -116,7 +116,7 @@ def test_zsh_reads_its_completion(share):
 def test_fish_proposes_commands_and_options(share):
     def proposed(line):
         listed = output("fish", "--no-config", "-c", f"source {share / manual.FISH}; complete -C'{line}'")
-        return {one.split("\t")[0] for one in listed.splitlines()}
+        return {line.split("\t")[0] for line in listed.splitlines()}
 
     assert {"replay", "help"} <= proposed("latmon ")
     assert proposed("latmon report --ht") == {"--html"}

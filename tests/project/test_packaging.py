@@ -265,22 +265,22 @@ def test_a_single_file_runs_without_site_packages(single):
     assert "not installed; only a system without /proc/diskstats needs it" in listed
     assert re.search(r"^pyyaml +ok", listed, re.MULTILINE)
     assert "block_c" in alone(single, "probes", "list").stdout
-    (found,) = copies(single)
-    assert found.stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)
+    (path,) = copies(single)
+    assert path.stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)
 
 
 def test_a_copy_that_lost_data_is_made_again(single):
     alone(single, "--version")
-    (found,) = copies(single)
-    (found / "latmon/__main__.py").write_text("")  # as after a power failure
+    (path,) = copies(single)
+    (path / "latmon/__main__.py").write_text("")  # as after a power failure
     assert alone(single, "--version").stdout == f"latmon {latmon.__version__}\n"
-    assert copies(single) == [found]
+    assert copies(single) == [path]
 
 
 @pytest.mark.slow
 def test_starts_at_the_same_time_make_one_copy(single):
-    for found in copies(single):
-        shutil.rmtree(found)
+    for path in copies(single):
+        shutil.rmtree(path)
     with ThreadPoolExecutor(4) as pool:
         codes = [done.returncode for done in pool.map(lambda _: alone(single, "--version"), range(4))]
     assert codes == [0] * 4
@@ -305,8 +305,8 @@ def test_ctrl_c_before_the_first_line_of_a_single_file_ends_it_there(single, whi
 @pytest.mark.parametrize("which", ["copy", "cache"])
 def test_a_copy_that_others_can_change_does_not_run(single, which):
     alone(single, "--version")
-    (found,) = copies(single)
-    at = found if which == "copy" else found.parent
+    (path,) = copies(single)
+    at = path if which == "copy" else path.parent
     mode = at.stat().st_mode
     at.chmod(0o777)
     try:
@@ -367,8 +367,8 @@ def test_the_lowest_versions_that_are_declared_are_enough(tmp_path):
     assert done.returncode == 0, done.stderr
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     code = f"from importlib.metadata import version; print(*map(version, {[*bounds]!r}))"
-    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
-    assert all(one.startswith(bound) for one, bound in zip(found.split(), bounds.values(), strict=True)), found
+    stdout = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert all(word.startswith(bound) for word, bound in zip(stdout.split(), bounds.values(), strict=True)), stdout
     tests = ["tests/tui/test_app.py", "tests/tui/test_theme.py", "tests/cli/test_config.py"]
     keys = ["tests/tui/test_terminal.py", "-k", "not 97"]  # an older Textual passes over more than such a key's code
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, *keys]
@@ -415,13 +415,13 @@ def test_the_sbom_names_every_package_and_what_needs_it(wheel):
     about = found["metadata"]["component"]
     assert about["purl"] == f"pkg:pypi/latmon@{latmon.__version__}"
     assert about["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}]
-    assert all(one["licenses"] for one in found["components"])
-    edges = {one["ref"]: one["dependsOn"] for one in found["dependencies"]}
+    assert all(component["licenses"] for component in found["components"])
+    edges = {dependency["ref"]: dependency["dependsOn"] for dependency in found["dependencies"]}
     reached, todo = set(), [about["bom-ref"]]
     while todo:
         reached.add(one := todo.pop())
         todo += [other for other in edges[one] if other not in reached]
-    assert reached == edges.keys() == {about["bom-ref"], *(one["bom-ref"] for one in found["components"])}
+    assert reached == edges.keys() == {about["bom-ref"], *(component["bom-ref"] for component in found["components"])}
 
 
 def test_an_sdist_that_gives_another_wheel_is_refused(tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def queried(package: Path, *words: str) -> list[str]:
 
 def test_it_has_the_files_of_the_deb_and_a_config_that_updates_keep(package, parts, tmp_path):
     deb.lay_out(tmp_path / "root", *parts)
-    expected = {f"/{one.relative_to(tmp_path / 'root')}" for one in (tmp_path / "root").rglob("*") if one.is_file()}
+    expected = {f"/{path.relative_to(tmp_path / 'root')}" for path in (tmp_path / "root").rglob("*") if path.is_file()}
     listed = set(queried(package, "-l"))
     assert expected <= listed
     assert all(one.startswith(("/usr/share/latmon", "/usr/share/doc/latmon")) for one in listed - expected)

@@ -38,7 +38,7 @@ def doctors(name="block_a", tier="A"):
         absent=tuple(Missing(stage, why) for stage, why in always.absent.items()),
     )
     chosen = choose(on_demand_manifests(), tier, lambda _: True, {"timer_context": (1,)}, {}, cpus=4)
-    return {one.stage: one for one in stages(origin, {tier: chosen})}
+    return {stage.stage: stage for stage in stages(origin, {tier: chosen})}
 
 
 @pytest.mark.parametrize(("name", "column"), ALWAYS.items())

@@ -34,7 +34,7 @@ READ = Flow("sda", "read")
 
 def frame(number, **changes):
     devices = (Device("sda", 8, 0),) if number == 1 else (Device("sdb", 8, 16),) if number == 40 else ()
-    one = Frame(
+    frame = Frame(
         number,
         WALL + number,
         (1000 + number) * SECOND,
@@ -45,7 +45,7 @@ def frame(number, **changes):
         outstanding={"sda": Outstanding(1, 0)},
         devices=devices,
     )
-    return replace(one, **changes)
+    return replace(frame, **changes)
 
 
 FRAMES = [
@@ -59,8 +59,8 @@ FRAMES = [
 
 def kept(frames=FRAMES, **limits):
     archive = Archive(**limits)
-    for one in frames:
-        archive.append(one, to_bytes(encode_frame(one)))
+    for frame in frames:
+        archive.append(frame, to_bytes(encode_frame(frame)))
     return archive
 
 
@@ -68,8 +68,8 @@ def kept(frames=FRAMES, **limits):
 def recorded(tmp_path):
     path = tmp_path / "a.latmon.jsonl.gz"
     writer = Writer.create(path, ORIGIN)
-    for one in FRAMES:
-        writer.append(one)
+    for frame in FRAMES:
+        writer.append(frame)
     writer.close()
     found = Recorded(open_several([path]))
     for _ in found.scan():
@@ -86,11 +86,11 @@ def test_a_recording_answers_as_what_was_kept_live(recorded):
     assert list(archive.moments) == list(recorded.moments)
     for us in (1001 * SECOND, 1039 * SECOND, 1040 * SECOND):
         assert archive.known(us) == recorded.known(us)
-    assert [one.name for one in archive.known(1040 * SECOND)] == ["sda", "sdb"]
+    assert [device.name for device in archive.known(1040 * SECOND)] == ["sda", "sdb"]
 
 
 def test_moments_are_named_for_what_they_are():
-    sentences = [(one.kind, one.text) for one in kept().moments]
+    sentences = [(moment.kind, moment.text) for moment in kept().moments]
     assert sentences == [
         ("mark", "mark: changed max_vec"),
         ("restart", "the probe was restarted"),
@@ -98,20 +98,22 @@ def test_moments_are_named_for_what_they_are():
         ("clock", "the clock was set forward by 1min"),
     ]
     hole = list(moments(frame(9), Before(1005 * SECOND, WALL + 5)))
-    assert [(one.kind, one.text) for one in hole] == [("gap", "gap: nothing for 3s")]
+    assert [(timeline_event.kind, timeline_event.text) for timeline_event in hole] == [("gap", "gap: nothing for 3s")]
     assert letter([*hole, *moments(FRAMES[20], None)]) == "M"
     late = frame(20, late=True, dt_us=13_200_000)
-    assert [(one.kind, one.text) for one in moments(late, None)] == [("late", "read late: one window of 13.2s")]
+    assert [(moment.kind, moment.text) for moment in moments(late, None)] == [
+        ("late", "read late: one window of 13.2s")
+    ]
     slept = frame(6, gap="suspended", wall=WALL + 900)
-    assert [one.kind for one in moments(slept, Before(1005 * SECOND, WALL + 5))] == ["suspended"]
-    assert [one.kind for one in moments(frame(6, wall=WALL + 6.4), Before(1005 * SECOND, WALL + 5))] == []
+    assert [moment.kind for moment in moments(slept, Before(1005 * SECOND, WALL + 5))] == ["suspended"]
+    assert [moment.kind for moment in moments(frame(6, wall=WALL + 6.4), Before(1005 * SECOND, WALL + 5))] == []
 
 
 def test_it_forgets_by_time_and_by_bytes_and_keeps_the_devices():
     archive = kept(keep_us=30 * SECOND)
     assert 29 <= len(archive.stamps) <= 36
     assert len(list(archive.frames(0, 10**18))) == len(archive.stamps)
-    assert [one.name for one in archive.known(archive.stamps[0].mono_us)] == ["sda", "sdb"]
+    assert [device.name for device in archive.known(archive.stamps[0].mono_us)] == ["sda", "sdb"]
     small = kept(max_bytes=2000)
     assert small.size < 2000 + 5 * len(to_bytes(encode_frame(FRAMES[0])))
     assert small.stamps[-1].mono_us == FRAMES[-1].mono_us
@@ -123,7 +125,7 @@ def test_it_forgets_by_time_and_by_bytes_and_keeps_the_devices():
 def test_another_boot_starts_again():
     archive = kept()
     archive.append(frame(2))
-    assert [one.seq for one in archive.frames(0, 10**18)] == [2]
+    assert [frame.seq for frame in archive.frames(0, 10**18)] == [2]
     assert len(archive.stamps) == 1
 
 
@@ -148,14 +150,14 @@ def test_what_is_saved_is_a_recording_of_those_frames(tmp_path):
     saved = open_recording(path)
     items = list(saved)
     assert not saved.damage
-    assert [one for one in items if isinstance(one, Mark)] == list(FRAMES[20].marks)
+    assert [mark for mark in items if isinstance(mark, Mark)] == list(FRAMES[20].marks)
     shown = Totals(SECOND)
-    for one in completed(kept().frames(after, until), kept().known(after)):
-        for item in (*one.marks, replace(one, marks=())):
+    for frame in completed(kept().frames(after, until), kept().known(after)):
+        for item in (*frame.marks, replace(frame, marks=())):
             shown.add(item)
-    windows = [one for one in items if isinstance(one, Frame)]
-    assert [replace(one, marks=(), devices=()) for one in windows] == [
-        replace(one, marks=(), devices=()) for one in FRAMES[15:45]
+    windows = [frame for frame in items if isinstance(frame, Frame)]
+    assert [replace(window, marks=(), devices=()) for window in windows] == [
+        replace(frame, marks=(), devices=()) for frame in FRAMES[15:45]
     ]
     reported, read = report_of(saved, shown), summarise(saved)
     assert reported.devices == read.devices
@@ -174,8 +176,8 @@ def test_gap_lines_of_a_recording_are_moments(tmp_path):
     assert not list(found.moments)
     for _ in found.scan():
         pass
-    assert [one.kind for one in found.moments] == ["gap"]
-    assert [one.gap for one in found.frames(0, 10**18)] == ["", "enospc"]
+    assert [moment.kind for moment in found.moments] == ["gap"]
+    assert [frame.gap for frame in found.frames(0, 10**18)] == ["", "enospc"]
     assert Gap
 
 
@@ -277,13 +279,13 @@ def test_a_redacted_save_has_no_names(tmp_path):
 
 def test_a_stretch_is_whole_whatever_arrives_while_it_is_read():
     archive = Archive()
-    for one in FRAMES[:43]:
-        archive.append(one)
+    for frame in FRAMES[:43]:
+        archive.append(frame)
     read = archive.frames(0, FRAMES[42].mono_us)
     found = [next(read).seq]
-    for one in FRAMES[43:]:
-        archive.append(one)
-    assert [*found, *(one.seq for one in read)] == [one.seq for one in FRAMES[:43]]
+    for frame in FRAMES[43:]:
+        archive.append(frame)
+    assert [*found, *(frame.seq for frame in read)] == [frame.seq for frame in FRAMES[:43]]
 
 
 def test_the_slowest_of_a_window_is_read_from_its_line():
@@ -310,9 +312,12 @@ def test_bursts_are_much_slower_than_the_median_and_begin_after_a_pause():
     for at in (5, 6, 9, 20):
         slowest[at] = 1000 + at
     slowest[30] = 800
-    found = bursts([at * SECOND for at in range(40)], [WALL + at for at in range(40)], slowest)
-    assert [(one.mono_us // SECOND, one.kind) for one in found] == [(5, "burst"), (20, "burst")]
-    assert found[0].text == "outliers of up to 1.01 ms"
+    timeline_events = bursts([at * SECOND for at in range(40)], [WALL + at for at in range(40)], slowest)
+    assert [(timeline_event.mono_us // SECOND, timeline_event.kind) for timeline_event in timeline_events] == [
+        (5, "burst"),
+        (20, "burst"),
+    ]
+    assert timeline_events[0].text == "outliers of up to 1.01 ms"
     assert bursts([], [], []) == []
     assert bursts([1], [1.0], [0]) == []
 
@@ -323,21 +328,21 @@ def test_bursts_of_a_long_recording_are_those_of_a_short_one():
     slowest = [100 + at % 7 for at in range(many)]
     slowest[30_001] = 5000
     ends, walls = [at * SECOND for at in range(many)], [WALL + at for at in range(many)]
-    assert [one.mono_us for one in bursts(ends, walls, slowest)] == [30_001 * SECOND]
+    assert [burst.mono_us for burst in bursts(ends, walls, slowest)] == [30_001 * SECOND]
     rare = [0] * many
     rare[1] = rare[5] = 100
     rare[9] = 5000
-    assert [one.mono_us for one in bursts(ends, walls, rare)] == [9 * SECOND]
+    assert [burst.mono_us for burst in bursts(ends, walls, rare)] == [9 * SECOND]
 
 
 def test_bursts_are_looked_for_once_for_the_same_frames():
     stamps = Stamps()
     for at in range(30):
         stamps.add(FRAMES[at], 9000 if at == 20 else 100)
-    found = stamps.bursts()
-    assert [one.mono_us for one in found] == [FRAMES[20].mono_us]
-    assert stamps.bursts() is found
+    timeline_events = stamps.bursts()
+    assert [timeline_event.mono_us for timeline_event in timeline_events] == [FRAMES[20].mono_us]
+    assert stamps.bursts() is timeline_events
     stamps.add(FRAMES[30], 9000)
     assert len(stamps.bursts()) == 2
     stamps.forget(25)
-    assert [one.mono_us for one in stamps.bursts()] == [FRAMES[30].mono_us]
+    assert [burst.mono_us for burst in stamps.bursts()] == [FRAMES[30].mono_us]

@@ -28,16 +28,21 @@ GOOD = ["/a", "sda", "read", 50, None, 49, 4096, 2, ["fio"], None, "/sys/fs/cgro
 
 @given(st.none() | st.lists(LIMITS, max_size=4).map(tuple))
 def test_what_was_read_comes_back_as_it_was(limits):
-    one = replace(frame(0), cgroup_limits=limits)
-    assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
+    given_frame = replace(frame(0), cgroup_limits=limits)
+    assert decode_frame(parse(to_bytes(encode_frame(given_frame)))) == given_frame
 
 
 def test_none_read_is_not_no_limit():
     assert "cgroup_limits" not in encode_frame(frame(0))
     assert encode_frame(replace(frame(0), cgroup_limits=()))["cgroup_limits"] == []
-    (one,) = decode_frame(WINDOW | {"cgroup_limits": [[*GOOD, "more of a later version"]]}).cgroup_limits
-    assert (one.cgroup, one.ios_per_s, one.bytes_per_s, one.names) == ("/a", 50, None, ("fio",))
-    assert parse(to_bytes(encode_frame(replace(frame(0), cgroup_limits=(one,)))))["cgroup_limits"] == [GOOD]
+    (cgroup_limit,) = decode_frame(WINDOW | {"cgroup_limits": [[*GOOD, "more of a later version"]]}).cgroup_limits
+    assert (cgroup_limit.cgroup, cgroup_limit.ios_per_s, cgroup_limit.bytes_per_s, cgroup_limit.names) == (
+        "/a",
+        50,
+        None,
+        ("fio",),
+    )
+    assert parse(to_bytes(encode_frame(replace(frame(0), cgroup_limits=(cgroup_limit,)))))["cgroup_limits"] == [GOOD]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +60,8 @@ def test_nonsense_is_refused(limits):
 
 
 def test_a_name_is_clean():
-    (one,) = decode_frame(WINDOW | {"cgroup_limits": [["/\x1b]52;c;x\x07", *GOOD[1:]]]}).cgroup_limits
-    assert is_clean(one.cgroup)
+    (cgroup_limit,) = decode_frame(WINDOW | {"cgroup_limits": [["/\x1b]52;c;x\x07", *GOOD[1:]]]}).cgroup_limits
+    assert is_clean(cgroup_limit.cgroup)
 
 
 def test_counts_add_up_under_one_limit_with_the_latest_processes(monkeypatch):

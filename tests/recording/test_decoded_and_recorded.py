@@ -44,16 +44,16 @@ def test_handlers_and_devices(tmp_path_factory, disks, actions, name):
     (sys / "kernel/irq/42/actions").write_bytes(b",".join(actions))
     (sys / f"bus/pci/devices/{ADDRESS}/msi_irqs").mkdir(parents=True)
     (sys / f"bus/pci/devices/{ADDRESS}/msi_irqs/42").write_text("msix\n")
-    every = {clean(one): Device(clean(one), 8, 0, controller=f"mpt3sas {ADDRESS}", model=name) for one in disks}
+    devices = {clean(disk): Device(clean(disk), 8, 0, controller=f"mpt3sas {ADDRESS}", model=name) for disk in disks}
     runs = {Handler(42, clean(name)): HandlerRuns(Histogram.of({5: 1}, 5))}
-    made = Interrupts(sys).reported(runs, every)
-    reported = Frame(1, 1.0, 1, 1, tables={HANDLERS: made}, devices=tuple(every.values()), gap=name)
+    made = Interrupts(sys).reported(runs, devices)
+    reported = Frame(1, 1.0, 1, 1, tables={HANDLERS: made}, devices=tuple(devices.values()), gap=name)
     reported = replace(
         reported, health=Health(notice=name, recording=name), traced=Traced(absent=(Missing("hba", name),))
     )
-    found = read(reported)
-    assert found[HANDLERS] == made
-    assert [one.name for one in found.devices] == list(every)
+    frame = read(reported)
+    assert frame[HANDLERS] == made
+    assert [device.name for device in frame.devices] == list(devices)
 
 
 @pytest.mark.slow
@@ -69,11 +69,18 @@ def test_whatever_the_maps_hold(tmp_path_factory, data, comm):
         for one in data.draw(st.lists(st.integers(0, 2**22), max_size=5)):
             (proc / str(one)).mkdir(exist_ok=True)
             (proc / str(one) / "stat").write_bytes(b"%d (%s) " % (one, comm) + b"S" + b" 0" * 50)
-        found = framer.interval(None, threads.of)
-        frame = Frame(1, 1.0, 1, 1, traced=found.traced, tables={HANDLERS: found[HANDLERS], WAKEUPS: found[WAKEUPS]})
+        tracer_interval = framer.interval(None, threads.of)
+        frame = Frame(
+            1,
+            1.0,
+            1,
+            1,
+            traced=tracer_interval.traced,
+            tables={HANDLERS: tracer_interval[HANDLERS], WAKEUPS: tracer_interval[WAKEUPS]},
+        )
         again = read(frame)
-        assert (again[HANDLERS], again[WAKEUPS]) == (found[HANDLERS], found[WAKEUPS])
-        assert again.traced.paths == found.traced.paths
+        assert (again[HANDLERS], again[WAKEUPS]) == (tracer_interval[HANDLERS], tracer_interval[WAKEUPS])
+        assert again.traced.paths == tracer_interval.traced.paths
 
 
 @FEW
@@ -93,8 +100,8 @@ def test_whatever_records_say(tmp_path_factory, data, repeated):
 
     late = {"thread": thread, "woken_ns": done - 20_000_000_000, "delay_us": 1000, "instead": 2**32 - 2}
     lines = [line("late", SCRIPTS["wakeups_a"], **late) for _ in range(3)]
-    lines += [line("slow", one, **given_fields, thread=thread) for one in (always, SCRIPTS["stages_a"])]
-    reported = [one for one in lines if one is not None]
-    outliers.take([*reported, *[one for one in reported if one.kind == "late"] * repeated])
-    found = outliers.take_ready(1_700_000_000.0, 50_000_000, 0).outliers
-    assert read(Frame(1, 1.0, 1, 1, outliers=found)).outliers == found
+    lines += [line("slow", manifest, **given_fields, thread=thread) for manifest in (always, SCRIPTS["stages_a"])]
+    reported = [line for line in lines if line is not None]
+    outliers.take([*reported, *[record for record in reported if record.kind == "late"] * repeated])
+    actual_outliers = outliers.take_ready(1_700_000_000.0, 50_000_000, 0).outliers
+    assert read(Frame(1, 1.0, 1, 1, outliers=actual_outliers)).outliers == actual_outliers

@@ -61,7 +61,7 @@ def test_every_reader_bears_it(tmp_path, name):
     assert last == GOOD
     # one that has nothing else that can be read is read to its end before the first screen: 1 GiB takes its time
     assert first < FIRST_S or hostile.WINDOWS.get(name, 1) == 1
-    assert {one.name for one in tmp_path.iterdir()} == {"r", "copy"}
+    assert {path.name for path in tmp_path.iterdir()} == {"r", "copy"}
 
 
 COMMANDS = (

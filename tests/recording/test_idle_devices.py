@@ -33,8 +33,8 @@ US = 1_000_000
 
 def devices_at(at):
     """`sde` is plugged in and `sdf` is unplugged midway, `sdd` is unplugged and comes back."""
-    there = tuple(one for one in DEVICES if one.name != "sdd" or at not in AWAY)
-    return (*there, *((ADDED,) if at >= ADDED_AT else ()), *((GONE,) if at < GONE_AT else ()))
+    devices = tuple(device for device in DEVICES if device.name != "sdd" or at not in AWAY)
+    return (*devices, *((ADDED,) if at >= ADDED_AT else ()), *((GONE,) if at < GONE_AT else ()))
 
 
 def frames(many=130):
@@ -48,7 +48,7 @@ def frames(many=130):
         if now != before:
             rows = IdleRows.of(now, OPS[:4], has_queued=True)
         each = {"sda", *(f"sd{one}" for one in "bef" if at % 10 == 3), *(["sdc"] if at > 20 else [])}
-        names = [one.name for one in now if one.name in each]
+        names = [device.name for device in now if device.name in each]
         done = {"sda": 5, "sdb": 7, "sdc": 0, "sde": 8, "sdf": 9}
         kernel = {Flow(name, op): Completed(done[name], 4096, 900, merged=0) for name in names for op in OPS[:4]}
         gauges = {name: Outstanding(2 if name == "sdc" else 0, 1) for name in names}
@@ -59,12 +59,12 @@ def frames(many=130):
             1e9 + at,
             (at + 1) * US,
             US,
-            seen={Flow(name, "read"): one for name, one in seen.items()},
+            seen={Flow(name, "read"): completed for name, completed in seen.items()},
             kernel=WithIdle(kernel, rows.kernel),
             outstanding=WithIdle(gauges, rows.outstanding),
             depths=WithIdle(depths, rows.depths(US)),
             in_flight=InFlightList(since_us=5 * US, at_us=(at + 1) * US) if at > 5 else None,
-            devices=tuple(one for one in now if one not in before),
+            devices=tuple(device for device in now if device not in before),
             removed=tuple(one.name for one in before if one not in now),
         )
         before = now
@@ -108,48 +108,48 @@ def test_a_recording_has_all_rows():
 
 
 def test_an_earlier_time_has_all_rows():
-    writer, archive, every = IdleWriter(), Archive(), list(frames())
-    for frame in every:
+    writer, archive, all_frames = IdleWriter(), Archive(), list(frames())
+    for frame in all_frames:
         archive.append(frame, to_bytes(writer.encode(frame)))
     for begin, end in ((12, 17), (38, 95)):
-        assert list(archive.frames(begin * US, end * US)) == [complete(one) for one in every[begin:end]]
+        assert list(archive.frames(begin * US, end * US)) == [complete(frame) for frame in all_frames[begin:end]]
 
 
 def test_sums_are_those_of_complete_frames():
-    lean, whole = Accumulator(), Accumulator()
+    lean, accumulator = Accumulator(), Accumulator()
     waiting = Waiting(), Waiting()
     for frame in frames():
-        for sums, state, one in ((lean, waiting[0], frame), (whole, waiting[1], complete(frame))):
+        for sums, state, one in ((lean, waiting[0], frame), (accumulator, waiting[1], complete(frame))):
             sums.add(one)
             state.add(one)
         assert waiting[0].ages == waiting[1].ages
-    assert lean.depths == whole.depths
-    assert lean.gauges == whole.gauges
-    assert dict(lean[KERNEL]) == dict(whole[KERNEL])
-    devices = {one.name: one for one in (*DEVICES, ADDED, GONE)}
-    assert total(lean[COVERAGE], devices) == total(whole[COVERAGE], devices)
+    assert lean.depths == accumulator.depths
+    assert lean.gauges == accumulator.gauges
+    assert dict(lean[KERNEL]) == dict(accumulator[KERNEL])
+    devices = {device.name: device for device in (*DEVICES, ADDED, GONE)}
+    assert total(lean[COVERAGE], devices) == total(accumulator[COVERAGE], devices)
     busy = block_of(lean, waiting[0])
-    assert depths_of((busy,))["sdb"] == whole.depths["sdb"]
+    assert depths_of((busy,))["sdb"] == accumulator.depths["sdb"]
     assert "sdd" not in busy.depth_sums
 
 
 def test_blocks_have_the_idle_time_of_devices_that_were_there():
-    whole, blocks, sums, waiting = Accumulator(), [], Accumulator(), Waiting()
+    accumulator, blocks, sums, waiting = Accumulator(), [], Accumulator(), Waiting()
     for frame in frames():
-        whole.add(complete(frame))
+        accumulator.add(complete(frame))
         sums.add(frame)
         waiting.add(frame)
         if frame.seq % 7 == 6 or frame.seq == 129:
             blocks.append(block_of(sums, waiting))
             sums = Accumulator()
-    found = depths_of(tuple(blocks))
-    assert found == {name: whole.depths[name] for name in ("sda", "sdb", "sdc", "sde", "sdf")}
-    assert found["sde"].span_us == (130 - ADDED_AT) * US
+    depths = depths_of(tuple(blocks))
+    assert depths == {name: accumulator.depths[name] for name in ("sda", "sdb", "sdc", "sde", "sdf")}
+    assert depths["sde"].span_us == (130 - ADDED_AT) * US
 
 
 def test_coverage_counts_what_the_probe_saw_of_an_idle_device():
     frame = list(frames(2))[1]
-    devices = {one.name: one for one in DEVICES}
+    devices = {device.name: device for device in DEVICES}
     assert total(by_device(frame), devices) == total(by_device(complete(frame)), devices)
 
 
@@ -159,13 +159,13 @@ def test_windows_are_those_of_complete_frames(length_us):
     for frame in frames():
         for store, window, one in zip(stores, windows, (frame, complete(frame)), strict=True):
             window.advance(store.append(one))
-    lean, whole = windows
+    lean, whole_window = windows
     for name, op in ((name, op) for name in NAMES for op in OPS):
-        assert lean.completed(name, op) == whole.completed(name, op)
+        assert lean.completed(name, op) == whole_window.completed(name, op)
     until = 130 * US
-    depths = [DepthWindow(length_us, one.depths, until) for one in stores]
+    depths = [DepthWindow(length_us, store.depths, until) for store in stores]
     for name in NAMES:
-        first, second = (one.read(name) for one in depths)
+        first, second = (depth_window.read(name) for depth_window in depths)
         assert (first is None) == (second is None) == (name == "sdf" and length_us < 65 * US)
         if first is not None:
             assert (first.depths, first.span_us) == (second.depths, second.span_us)
@@ -204,7 +204,7 @@ def test_a_limit_of_one_of_many_devices_is_noticed(host):
     sampler = KernelSampler(host.proc, host.sys, clock=FrameClock(lambda: next(now), lambda: 0.0))
     sampler.sample()
     host.write("sys/block/sd5/queue/nr_requests", "2\n")
-    changed = [one.name for _ in range(2 * block_devices.LIMITS_S) for one in sampler.sample().devices]
+    changed = [device.name for _ in range(2 * block_devices.LIMITS_S) for device in sampler.sample().devices]
     assert changed == ["sd5"]
     host.unplug("sd7")
     assert sampler.sample().removed == ("sd7",)
@@ -224,7 +224,7 @@ def test_limits_of_devices_with_io_are_read_before_those_of_idle_ones(host, empt
     host.write("sys/block/sd5/queue/nr_requests", "2\n")
     for seconds in range(1, 30):
         host.count("sd5", columns(reads=100 + seconds))
-        if "sd5" in [one.name for one in sampler.sample().devices]:
+        if "sd5" in [device.name for device in sampler.sample().devices]:
             break
     assert seconds <= block_devices.LIMITS_S + 1
 

@@ -35,9 +35,9 @@ def _line() -> dict:
 
 
 def test_a_window_has_totals_and_stages():
-    found = codec.decode_frame(_line())
-    assert found == ONE
-    total, hba = (found.histograms[Series("sda", "read", stage)] for stage in STAGES)
+    frame = codec.decode_frame(_line())
+    assert frame == ONE
+    total, hba = (frame.histograms[Series("sda", "read", stage)] for stage in STAGES)
     assert total.quantile(0.5) == hba.quantile(0.5)
 
 
@@ -52,9 +52,9 @@ def test_a_sum_that_only_some_rows_have(known):
 def test_totals_alone_are_read_whatever_the_names_are(device):
     rows = {Series(device, "read", stage): Histogram.of({40: 3}, 400, 300) for stage in STAGES}
     line = to_bytes(encode_frame(Frame(1, 1.0, 2_000_000, 1_000_000, rows)))
-    found = codec.decode_frame(parse(totals_alone(line))).histograms
-    assert found[Series(device, "read", "total")].max == 300
-    assert len(found) == (1 if device == "sda" else 2)
+    histograms = codec.decode_frame(parse(totals_alone(line))).histograms
+    assert histograms[Series(device, "read", "total")].max == 300
+    assert len(histograms) == (1 if device == "sda" else 2)
     assert slowest_us(line) == (300 if device == "sda" else 0)
 
 
@@ -112,19 +112,21 @@ def test_a_sum_of_packed_tables_is_that_of_their_histograms(peaks, wanted):
     kept = ["a", "b", "c"] if wanted is None else ["a", "c"]
     assert list(sums) == kept
     each = {key: merge([table[key] for table in tables if key in table]) for key in kept}
-    assert {key: one if peaks else replace(one, max=None) for key, one in each.items()} == dict(sums)
+    assert {key: histogram if peaks else replace(histogram, max=None) for key, histogram in each.items()} == dict(sums)
     assert dict(sums.packed) == dict(sums)
     for stamp, table in enumerate(tables[:2]):
         sums.remove(Packed.of(table), stamp)
-    last = {key: one for key, one in tables[2].items() if key in kept}
-    assert {key: one.count for key, one in sums.items()} == {key: one.count for key, one in last.items()}
+    last = {key: histogram for key, histogram in tables[2].items() if key in kept}
+    assert {key: histogram.count for key, histogram in sums.items()} == {
+        key: histogram.count for key, histogram in last.items()
+    }
     assert sums["c"].buckets == other.buckets
 
 
 @pytest.mark.parametrize("gaps", [[0, 1], [3, 256], [0, 239]])
 def test_a_table_may_begin_with_any_bucket(gaps):
-    found = packed_tables.table({"b": gaps, "n": [1, 1]}, ["a", "b"])
-    assert found.counts.tolist() == [1, 1]
+    table = packed_tables.table({"b": gaps, "n": [1, 1]}, ["a", "b"])
+    assert table.counts.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("gaps", [[-1, 2], [0, 0], [3, 0], [3, -1], [0, 512], [240], [1, 240], [True, 1], [1, 2.0]])

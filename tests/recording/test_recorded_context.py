@@ -25,8 +25,8 @@ VALUES = st.builds(interval_value, COUNTS, st.integers(1, 2**60)) | st.builds(
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_what_was_measured_comes_back_as_it_was(values):
-    one = replace(frame(0), host_context=values)
-    assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
+    given_frame = replace(frame(0), host_context=values)
+    assert decode_frame(parse(to_bytes(encode_frame(given_frame)))) == given_frame
 
 
 def test_a_host_without_it_records_nothing():

@@ -56,8 +56,8 @@ def test_what_is_at_its_default_is_not_written():
 
 
 def test_a_health_figure_that_is_no_number_is_left_out():
-    one = frame(0, health=Health(self_cpu_percent=math.nan))
-    assert decode_frame(parse(to_bytes(encode_frame(one)))).health == Health()
+    given_frame = frame(0, health=Health(self_cpu_percent=math.nan))
+    assert decode_frame(parse(to_bytes(encode_frame(given_frame)))).health == Health()
 
 
 def test_a_window_reads_as_documented():

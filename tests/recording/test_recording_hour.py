@@ -31,21 +31,21 @@ def _histogram(rnd):
 @pytest.fixture(scope="module")
 def hour(tmp_path_factory):
     rnd = random.Random(1)
-    done = {Flow(one.name, "read"): Completed(4000, 2**24) for one in DEVICES}
-    some = [
+    done = {Flow(device.name, "read"): Completed(4000, 2**24) for device in DEVICES}
+    frames = [
         Frame(
             0,
             0.0,
             0,
             1_000_000,
             {
-                Series(one.name, "read", stage): _histogram(rnd)
-                for one in DEVICES
+                Series(device.name, "read", stage): _histogram(rnd)
+                for device in DEVICES
                 for stage in ("total", "hba", "queue")
             },
             seen=done,
             kernel=done,
-            outstanding={one.name: Outstanding(3, 1) for one in DEVICES},
+            outstanding={device.name: Outstanding(3, 1) for device in DEVICES},
         )
         for _ in range(6)
     ]
@@ -53,7 +53,7 @@ def hour(tmp_path_factory):
     writer = Writer.create(path, replace(ORIGIN, start_mono_us=START_US), devices=DEVICES)
     for second in range(SECONDS):
         mono_us = START_US + (second + 1) * 1_000_000
-        writer.append(replace(some[second % 6], seq=second, wall=1.7e9 + second, mono_us=mono_us))
+        writer.append(replace(frames[second % 6], seq=second, wall=1.7e9 + second, mono_us=mono_us))
     writer.close()
     return path
 

@@ -88,7 +88,7 @@ def wait_for(path):
 @pytest.mark.parametrize("kills", [1, pytest.param(67, marks=pytest.mark.slow)])
 def test_a_kill_loses_nothing_that_was_written(tmp_path, kind, kills):
     rng = random.Random(kills)
-    cut = late = whole = 0
+    cut = late = total = 0
     for first in range(0, kills, AT_ONCE):
         paths = [tmp_path / f"r{number}" for number in range(first, min(first + AT_ONCE, kills))]
         running = [KINDS[kind](path) for path in paths]
@@ -99,19 +99,19 @@ def test_a_kill_loses_nothing_that_was_written(tmp_path, kind, kills):
             recorder.kill()
             kept = windows(path)
             assert kept[: len(acknowledged)] == acknowledged
-            whole += len(kept)
+            total += len(kept)
             late += len(kept) - len(acknowledged)
             cut += is_clean_but_for_its_end(path, tmp_path / "copy", kept)
-    print(f"{kind}: {kills} kills, {whole} windows read, {cut} members cut, {late} written since the last look")
+    print(f"{kind}: {kills} kills, {total} windows read, {cut} members cut, {late} written since the last look")
 
 
 def is_clean_but_for_its_end(path, copy, kept):
     """How many members were cut: one at most. The copy has all windows and is clean."""
     recording = open_recording(path)
-    found = survey(recording)
-    *cut, last = found.damages
+    check_report = survey(recording)
+    *cut, last = check_report.damages
     assert last.what == UNCLOSED
-    assert ["cut off" in one.what for one in cut] in ([], [True])
+    assert ["cut off" in damage.what for damage in cut] in ([], [True])
     copy.unlink(missing_ok=True)
     repair(recording, copy)
     assert windows(copy) == kept
@@ -213,8 +213,8 @@ def test_a_capture_goes_on_when_a_full_disk_has_room_again(disk):
     frames = [item for item in items if isinstance(item, Frame)]
     assert gap.reason == "enospc"
     assert len(frames) + gap.seconds == frames[-1].seq + 1, "each second is in it, or in a gap"
-    found = survey(recording)
-    assert [one.what for one in found.damages if one.what != UNCLOSED] == []
+    check_report = survey(recording)
+    assert [damage.what for damage in check_report.damages if damage.what != UNCLOSED] == []
     fill(place)
     with pytest.raises(UnavailableError, match=r"can't write .*/copy: No space left on device$"):
         repair(recording, place / "copy")
@@ -237,6 +237,6 @@ def test_a_capture_ends_when_a_disk_stays_full(disk):
     assert "are free beside" in text
     assert "Traceback" not in text
     assert len(windows(path)) >= 9
-    found = survey(open_recording(path))
+    check_report = survey(open_recording(path))
     # The closing line is written where the file's last block has room for it.
-    assert {one.what for one in found.damages} <= {UNCLOSED}
+    assert {damage.what for damage in check_report.damages} <= {UNCLOSED}

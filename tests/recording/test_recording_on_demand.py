@@ -51,8 +51,8 @@ KEYS = {
 KEYS |= {"files", "file_operations", "files_left_out"}
 
 
-def encode_on_demand(one: Frame) -> dict:
-    return {key: value for key, value in encode_frame(one).items() if key in KEYS}
+def encode_on_demand(given_frame: Frame) -> dict:
+    return {key: value for key, value in encode_frame(given_frame).items() if key in KEYS}
 
 
 def write(path: Path) -> None:
@@ -100,8 +100,8 @@ def test_of_more_stacks_than_a_reader_takes_the_rarest_are_others(key):
 
 def test_an_outlier_of_latmons_own_says_so():
     line = encode_frame(replace(ON_DEMAND, outliers=(replace(outlier(), own=True), outlier())))
-    assert [one.get("own") for one in line["outliers"]] == [True, None]
-    assert [one.own for one in decode_frame(parse(to_bytes(line))).outliers] == [True, False]
+    assert [outlier.get("own") for outlier in line["outliers"]] == [True, None]
+    assert [outlier.own for outlier in decode_frame(parse(to_bytes(line))).outliers] == [True, False]
     line = parse(to_bytes(line))
     line["outliers"][0]["own"] = "no"
     with pytest.raises(RecordingError, match="'own' is neither true nor false"):
@@ -245,8 +245,8 @@ def redacted(path, one):
     writer = Writer.create(path, ORIGIN, redaction=Redaction())
     writer.append(one)
     writer.close()
-    (found,) = [item for item in open_recording(path) if isinstance(item, Frame)]
-    return found
+    (actual_frame,) = [item for item in open_recording(path) if isinstance(item, Frame)]
+    return actual_frame
 
 
 def test_how_long_other_threads_ran_is_recorded_where_it_is_known():
@@ -254,20 +254,20 @@ def test_how_long_other_threads_ran_is_recorded_where_it_is_known():
     known = Wakeups(PROGRAM, of(60), {"hog (prio 49)": 1}, {"hog (prio 49)": 50, NOT_KNOWN: 10})
     wait = Wait("completion", "irq/24-nvme0", 24, 49, 1, 60, "hog (prio 49)", 50)
     rows = by_thread((Wakeups(KERNEL, of(5)), known))
-    one = replace(frame(0), tables={WAKEUPS: rows}, outliers=(replace(outlier(), waits=(wait,)),))
-    line = parse(to_bytes(encode_frame(one)))
+    given_frame = replace(frame(0), tables={WAKEUPS: rows}, outliers=(replace(outlier(), waits=(wait,)),))
+    line = parse(to_bytes(encode_frame(given_frame)))
     assert [len(row) for row in line["wakeups"]["rows"]] == [6, 7]
     (row,) = line["outliers"]
     assert row["waits"][0]["ran_us"] == 50
-    assert decode_frame(line) == one
+    assert decode_frame(line) == given_frame
 
 
 def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     late = Wakeups(replace(PROGRAM, pid=5), of(60), {"emlxs_thread": 1}, {"emlxs_thread": 40, NOT_KNOWN: 5})
-    one = ON_DEMAND.with_tables({WAKEUPS: by_thread((*ON_DEMAND[WAKEUPS].values(), late))})
+    tables = ON_DEMAND.with_tables({WAKEUPS: by_thread((*ON_DEMAND[WAKEUPS].values(), late))})
     waiter = Wait("resume", "ora_lgwr", 4211, 120, 1, 2, "emlxs_thread (prio 97)")
-    one = replace(one, outliers=(replace(outlier(), waits=(*outlier().waits, waiter)),))
-    kept = redacted(tmp_path / "r", one)
+    tables = replace(tables, outliers=(replace(outlier(), waits=(*outlier().waits, waiter)),))
+    kept = redacted(tmp_path / "r", tables)
     assert "ora_lgwr" not in str(kept)
     assert "4211" not in str(kept)
     assert kept.outliers[0].waits[0].thread == "emlxs_thread"
@@ -278,7 +278,7 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     assert (threads[1].thread.comm, threads[1].delay.count) == ("redacted", 2)
     assert threads[1].instead == {"emlxs_thread": 1}
     assert threads[1].ran_us == {"emlxs_thread": 40, NOT_KNOWN: 5}
-    assert kept[HANDLERS] == one[HANDLERS]
+    assert kept[HANDLERS] == tables[HANDLERS]
 
 
 POD = "/kubepods.slice/kubepods-pod1/cri-containerd-1.scope"
@@ -293,9 +293,9 @@ ISSUED = {
 
 def test_an_issuer_is_named_once_in_a_window():
     line = parse(to_bytes(encode_frame(replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: ISSUED}))))
-    found = line["issuers"]
-    assert found["by"] == [["/"], [POD, "prod/web-0/nginx"], [OTHERS], ["/", "", 77, "fio"]]
-    assert found["rows"][1:4] == [[1, "sdb", "write", 2, 8192], [1, "sda", "read", 1, 512], [2, "sda", "read", 4, 1]]
+    issuers = line["issuers"]
+    assert issuers["by"] == [["/"], [POD, "prod/web-0/nginx"], [OTHERS], ["/", "", 77, "fio"]]
+    assert issuers["rows"][1:4] == [[1, "sdb", "write", 2, 8192], [1, "sda", "read", 1, 512], [2, "sda", "read", 4, 1]]
     assert decode_frame(line)[measurements.ISSUERS] == ISSUED
 
 
@@ -357,11 +357,11 @@ def test_redacting_adds_up_a_cgroup_that_was_recorded_with_and_without_its_conta
 
 
 def test_a_packed_table_is_asked_without_histograms_and_read_in_one_pass(monkeypatch):
-    every = {key: of(us) for us, key in ((3, "a"), (90, "b"), (7000, "c"))}
-    packed = Packed.of(every)
+    histograms = {key: of(us) for us, key in ((3, "a"), (90, "b"), (7000, "c"))}
+    packed = Packed.of(histograms)
     monkeypatch.setattr(Packed, "_made", lambda *_: pytest.fail("a histogram was made"))
     assert ("a" in packed, "d" in packed) == (True, False)
-    assert dict(packed.items()) == every
+    assert dict(packed.items()) == histograms
 
 
 DATA = FileSystem("/home/ann/db", "ext4", "sda")
@@ -395,18 +395,18 @@ OPERATION = {"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": [
 
 
 def test_a_file_system_is_named_once_in_a_window():
-    one = replace(
+    given_frame = replace(
         frame(0),
         file_operations=(SYNC,),
         files_left_out=3,
         tables={**frame(0).tables, measurements.FILES: DONE, measurements.FILE_TIMES: TIMES},
     )
-    line = parse(to_bytes(encode_frame(one)))
+    line = parse(to_bytes(encode_frame(given_frame)))
     assert line["files"]["by"] == [[*DATA], ["0:52", "", ""]]
     assert line["files"]["rows"] == [[0, "fsync", "device"], [0, "read", "cached"], [1, "read", "unknown"]]
     assert line["file_times"][1] == ["sda", "fsync", DATA.mount, "ext4", "lock", 3_300]
     assert line["file_operations"][0]["split"][:5] == [600, 20, 3_300, 3_000, "lock"]
-    assert decode_frame(line) == one
+    assert decode_frame(line) == given_frame
 
 
 @pytest.mark.parametrize(
@@ -447,8 +447,8 @@ def test_an_unknown_op_or_wait_is_refused_by_name(changed, said):
 
 def test_a_hostile_path_in_a_recording_is_cleaned():
     operation = OPERATION | {"on": [ESCAPE] * 3, "path": ESCAPE, "comm": ESCAPE}
-    (found,) = decode_frame(WINDOW | {"file_operations": [operation]}).file_operations
-    assert all(map(is_clean, (found.path, found.comm, *found.file_system)))
+    (file_operation,) = decode_frame(WINDOW | {"file_operations": [operation]}).file_operations
+    assert all(map(is_clean, (file_operation.path, file_operation.comm, *file_operation.file_system)))
 
 
 def test_redacting_hides_files_and_mounts_and_keeps_them_apart(tmp_path):

@@ -88,8 +88,8 @@ FRAMES = st.builds(
 KEYS = {"depths", "in_flight", "issues"}
 
 
-def encode_outstanding(one: Frame) -> dict:
-    return {key: value for key, value in encode_frame(one).items() if key in KEYS}
+def encode_outstanding(given_frame: Frame) -> dict:
+    return {key: value for key, value in encode_frame(given_frame).items() if key in KEYS}
 
 
 def write(path: Path, *, redaction: Redaction | None = None) -> None:

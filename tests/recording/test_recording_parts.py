@@ -47,14 +47,14 @@ def three(tmp_path):
 
 
 def seqs(items):
-    return [one.seq for one in items if isinstance(one, Frame)]
+    return [frame.seq for frame in items if isinstance(frame, Frame)]
 
 
 def test_parts_are_one_recording_whatever_their_order(three):
     parts = open_parts([three[2], three[0], three[1]])
     items = list(parts)
     assert seqs(items) == list(range(8))
-    assert [one for one in items if not isinstance(one, Frame)] == [End("closed", 8)]
+    assert [frame for frame in items if not isinstance(frame, Frame)] == [End("closed", 8)]
     assert parts.damage == []
     assert parts.path == three[0]
     assert parts.origin.start_mono_us == ORIGIN.start_mono_us
@@ -98,14 +98,14 @@ def test_summed_it_comes_to_the_same(tmp_path):
         return part(tmp_path, number, range(begin, end), end=None if end < 250 else "closed")
 
     parts = open_parts([long(1, 0, 130), long(2, 130, 250)])
-    whole, summed = Totals(1_000_000), Totals(1_000_000)
-    for one in parts:
-        whole.add(one)
+    totals, summed = Totals(1_000_000), Totals(1_000_000)
+    for current_part in parts:
+        totals.add(current_part)
     items = list(parts.summed())
-    for one in items:
-        summed.add(one)
+    for current_part in items:
+        summed.add(current_part)
     assert len(items) < 200
-    assert (summed.windows, summed[LATENCIES], summed.gaps) == (whole.windows, whole[LATENCIES], whole.gaps)
+    assert (summed.windows, summed[LATENCIES], summed.gaps) == (totals.windows, totals[LATENCIES], totals.gaps)
     assert items[-1] == End("closed", 250)
     assert parts.damage == []
 
@@ -126,9 +126,9 @@ def test_a_window_that_two_parts_have_is_taken_once(tmp_path):
 
 
 def test_parts_of_different_captures_are_refused(tmp_path):
-    one, other = part(tmp_path, 1, (0,)), part(tmp_path, 2, (1,), capture="decaf")
-    with pytest.raises(RecordingError, match=f"{other} is a part of another capture than {one}"):
-        open_parts([one, other])
+    given_part, other = part(tmp_path, 1, (0,)), part(tmp_path, 2, (1,), capture="decaf")
+    with pytest.raises(RecordingError, match=f"{other} is a part of another capture than {given_part}"):
+        open_parts([given_part, other])
 
 
 def test_the_same_part_twice_is_refused(three):
@@ -180,8 +180,8 @@ def test_a_part_whose_header_is_lost_is_known_by_its_stamps(three, which):
     parts = open_parts([three[2], three[0], three[1]])
     items = list(parts)
     assert seqs(items) == list(range(8))
-    assert not [one for one in items if isinstance(one, Gap)]
-    assert [one.path for one in parts.parts] == three
+    assert not [gap for gap in items if isinstance(gap, Gap)]
+    assert [part.path for part in parts.parts] == three
     assert parts.damage[0].startswith(f"{three[which].name}: its header can't be read")
     assert (parts.origin.host, parts.origin.start_mono_us) == (ORIGIN.host, ORIGIN.start_mono_us)
     assert seqs(parts.since(frame(4).mono_us)) == [4, 5, 6, 7]

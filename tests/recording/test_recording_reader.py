@@ -33,8 +33,8 @@ COUNT = 6
 
 
 def member(seq, **changed):
-    one = frame(seq, **changed)
-    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+    given_frame = frame(seq, **changed)
+    return pack(to_bytes(encode_frame(given_frame)), given_frame.mono_us, given_frame.mono_us)
 
 
 def raw(line: bytes):
@@ -352,4 +352,4 @@ def test_a_mutated_recording_is_read_or_refused_in_one_sentence(tmp_path, seed, 
             refusals.append(str(error))
     assert 0 < len(refusals) < count
     assert windows > count // 4, "what is not mutated is read"
-    assert all(len(one.splitlines()) == 1 for one in refusals)
+    assert all(len(refusal.splitlines()) == 1 for refusal in refusals)

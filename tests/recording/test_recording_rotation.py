@@ -36,9 +36,9 @@ def small(monkeypatch):
 def noisy(seq, **changed):
     """A window whose member takes some 2 kB."""
     rng = Random(seq)
-    found = Histogram.of({rng.randrange(200): 1 + rng.randrange(10**6) for _ in range(180)}, None, None)
+    histogram = Histogram.of({rng.randrange(200): 1 + rng.randrange(10**6) for _ in range(180)}, None, None)
     return frame(
-        seq, histograms={Series("sda", "read", stage): found for stage in ("hba", "total", "queue")}, **changed
+        seq, histograms={Series("sda", "read", stage): histogram for stage in ("hba", "total", "queue")}, **changed
     )
 
 
@@ -47,24 +47,24 @@ def parts_in(directory):
 
 
 def seqs(path):
-    return [one.seq for one in open_recording(path) if isinstance(one, Frame)]
+    return [frame.seq for frame in open_recording(path) if isinstance(frame, Frame)]
 
 
 @pytest.mark.usefixtures("small")
 def test_every_frame_is_in_one_part_and_sums_are_the_same(tmp_path):
     taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=600_000))
     frames = [noisy(seq) for seq in range(200)]
-    for one in frames:
-        taken.append(one)
+    for current_frame in frames:
+        taken.append(current_frame)
     taken.close("enough")
     paths = parts_in(tmp_path)
     assert len(paths) == 3
     assert [seq for path in paths for seq in seqs(path)] == list(range(200))
-    whole = open_parts(paths)
-    items = list(whole)
-    assert whole.damage == []
-    assert [one for one in items if not isinstance(one, Frame)] == [End("enough", 200)]
-    assert [one.histograms for one in items if isinstance(one, Frame)] == [one.histograms for one in frames]
+    whole_parts = open_parts(paths)
+    items = list(whole_parts)
+    assert whole_parts.damage == []
+    assert [frame for frame in items if not isinstance(frame, Frame)] == [End("enough", 200)]
+    assert [frame.histograms for frame in items if isinstance(frame, Frame)] == [frame.histograms for frame in frames]
 
 
 @pytest.mark.usefixtures("small")
@@ -79,12 +79,12 @@ def test_each_part_is_a_recording_of_its_own(tmp_path):
     assert len(capture) == 1
     for number, path in enumerate(paths, 1):
         recording = open_recording(path)
-        first, *others = [one for one in recording if isinstance(one, Frame)]
+        first, *others = [frame for frame in recording if isinstance(frame, Frame)]
         assert recording.damage == []
         assert part_of(recording.origin).number == number
         assert part_of(recording.origin).first == NAME
         assert first.devices == (DISK,)
-        assert all(one.devices == () for one in others)
+        assert all(frame.devices == () for frame in others)
         assert recording.origin.start_mono_us == (first.mono_us - first.dt_us if number > 1 else ORIGIN.start_mono_us)
         assert path.stat().st_mode & 0o777 == 0o600
     assert list(open_recording(paths[0]))[-1].reason == "continued in x.part0002.latmon.jsonl.gz"
@@ -166,8 +166,8 @@ def test_a_file_with_the_name_and_the_inode_number_of_a_part_is_left_alone(tmp_p
 @pytest.mark.usefixtures("small")
 def test_only_the_part_that_is_written_is_open_and_a_removed_one_isn_t_counted(tmp_path):
     def held():
-        found = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
-        return [one for one in found if tmp_path in one.parents]
+        paths = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return [path for path in paths if tmp_path in path.parents]
 
     taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=60_000))
     for seq in range(10):
@@ -236,9 +236,9 @@ def killed_at(call, number, directory, frames):
         setattr(os, call, counted)
         try:
             taken = Rotation.create(directory / NAME, ORIGIN, RecordingLimits(max_size=30_000))
-            for one in frames:
-                taken.append(one)
-                os.writev(theirs, [bytes((one.seq,))])
+            for current_frame in frames:
+                taken.append(current_frame)
+                os.writev(theirs, [bytes((current_frame.seq,))])
         finally:
             os._exit(0)
     os.close(theirs)
@@ -264,9 +264,9 @@ def test_a_kill_at_any_step_of_a_rotation_leaves_each_window_once(tmp_path, call
         if not any(path.stat().st_size for path in paths):  # killed before its header was there
             assert not acknowledged
             continue
-        whole = open_parts(paths)
-        kept = [one.seq for one in whole if isinstance(one, Frame)]
-        assert all(UNCLOSED in one for one in whole.damage)
+        whole_parts = open_parts(paths)
+        kept = [frame.seq for frame in whole_parts if isinstance(frame, Frame)]
+        assert all(UNCLOSED in one for one in whole_parts.damage)
         assert kept == list(range(kept[0], kept[-1] + 1)) if kept else not acknowledged
         assert len(kept) in range(len(acknowledged) - kept[0], len(acknowledged) - kept[0] + 2) if kept else True
         assert not kept or kept[0] == 0 or kept[-1] - kept[0] > 5
@@ -350,11 +350,11 @@ def test_a_full_disk_starts_no_part_and_loses_no_more_than_it_says(tmp_path, mon
         full = 60 <= seq < 70
         taken.append(noisy(seq))
     taken.close()
-    whole = open_parts(parts_in(tmp_path))
-    items = list(whole)
-    assert [one.seq for one in items if isinstance(one, Frame)] == [*range(60), *range(70, 100)]
-    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("enospc", 10.0)]
-    assert whole.damage == []
+    whole_parts = open_parts(parts_in(tmp_path))
+    items = list(whole_parts)
+    assert [frame.seq for frame in items if isinstance(frame, Frame)] == [*range(60), *range(70, 100)]
+    assert [(gap.reason, gap.seconds) for gap in items if isinstance(gap, Gap)] == [("enospc", 10.0)]
+    assert whole_parts.damage == []
 
 
 def test_a_device_that_goes_with_the_first_window_of_a_part_is_gone_for_who_reads_all(tmp_path):
@@ -366,7 +366,7 @@ def test_a_device_that_goes_with_the_first_window_of_a_part_is_gone_for_who_read
         gone = ("sdb",) if i == 24 else ()
         taken.append(replace(frame(i), mono_us=hour * (i + 1), dt_us=hour, removed=gone, devices=named))
     taken.close()
-    first = next(one for one in open_recording(parts_in(tmp_path)[1]) if isinstance(one, Frame))
+    first = next(frame for frame in open_recording(parts_in(tmp_path)[1]) if isinstance(frame, Frame))
     assert (first.devices, first.removed) == ((DISK,), ("sdb",))
 
 

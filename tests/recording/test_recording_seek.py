@@ -45,33 +45,33 @@ def since(recording, stamp):
 def test_windows_of_any_span(writer, path):
     writer.close()
     recording = open_recording(path)
-    every = stamps(recording)
+    all_stamps = stamps(recording)
     for begin in range(0, COUNT, 7):
         for end in range(begin, COUNT, 5):
-            assert stamps(recording.between(every[begin], every[end])) == every[begin : end + 1]
-            assert stamps(recording.between(every[begin] - 1, every[end] + 1)) == every[begin : end + 1]
-        assert stamps(recording.since(every[begin])) == every[begin:]
-    assert stamps(recording.between(0, every[0] - 1)) == []
-    assert stamps(recording.between(every[-1] + 1, every[-1] + 2)) == []
-    assert any(isinstance(item, Gap) for item in recording.between(every[19], every[20]))
-    assert not any(isinstance(item, End) for item in recording.between(every[3], every[9]))
+            assert stamps(recording.between(all_stamps[begin], all_stamps[end])) == all_stamps[begin : end + 1]
+            assert stamps(recording.between(all_stamps[begin] - 1, all_stamps[end] + 1)) == all_stamps[begin : end + 1]
+        assert stamps(recording.since(all_stamps[begin])) == all_stamps[begin:]
+    assert stamps(recording.between(0, all_stamps[0] - 1)) == []
+    assert stamps(recording.between(all_stamps[-1] + 1, all_stamps[-1] + 2)) == []
+    assert any(isinstance(item, Gap) for item in recording.between(all_stamps[19], all_stamps[20]))
+    assert not any(isinstance(item, End) for item in recording.between(all_stamps[3], all_stamps[9]))
     assert recording.damage == []
 
 
 def test_a_gap_stays_with_its_window_where_many_share_a_member(path):
     writer = Writer.create(path, ORIGIN)
     short = [replace(frame(0), seq=seq, mono_us=frame(0).mono_us + seq * 100_000, dt_us=100_000) for seq in range(30)]
-    for one in short:
-        if one.seq == 22:
+    for current_frame in short:
+        if current_frame.seq == 22:
             writer.gap("disk-stalled", 1.0)
-        writer.append(one)
+        writer.append(current_frame)
     writer.close()
     recording = open_recording(path)
     for begin, gaps in ((21, 1), (22, 1), (23, 0), (26, 0)):
         for read in (recording.between, recording.summed):
             found = list(read(short[begin].mono_us, short[28].mono_us))
             assert sum(isinstance(one, Gap) for one in found) == gaps
-            assert stamps(found) == [one.mono_us for one in short[begin:29]]
+            assert stamps(found) == [frame.mono_us for frame in short[begin:29]]
 
 
 def test_a_span_is_where_it_begins_and_ends(writer, path):
@@ -97,18 +97,18 @@ def test_a_file_that_grows_is_read_to_where_it_is_by_now(writer, path):
 
 def test_damage_is_no_end_of_a_seek(writer, path):
     writer.close()
-    whole = path.read_bytes()
+    whole_bytes = path.read_bytes()
     starts = _starts(path)
     for hurt in (3, 17, 30):
-        damaged = bytearray(whole)
+        damaged = bytearray(whole_bytes)
         damaged[starts[hurt] : starts[hurt] + 60] = bytes(60)
         path.write_bytes(damaged)
         recording = open_recording(path)
-        every = stamps(recording)
-        assert len(every) == COUNT - 1
-        for stamp in every[::4]:
-            assert since(recording, stamp) == every[every.index(stamp) :]
-        assert recording.span() == (ORIGIN.start_mono_us, every[-1])
+        all_stamps = stamps(recording)
+        assert len(all_stamps) == COUNT - 1
+        for stamp in all_stamps[::4]:
+            assert since(recording, stamp) == all_stamps[all_stamps.index(stamp) :]
+        assert recording.span() == (ORIGIN.start_mono_us, all_stamps[-1])
 
 
 def test_a_file_that_was_cut_is_read_from_its_begin(writer, path):
@@ -141,10 +141,10 @@ def test_a_clock_that_was_set_moves_no_window(path):
     written.close()
     recording = open_recording(path)
     items = list(recording)
-    frames = [one for one in items if isinstance(one, Frame)]
-    assert [one.seq for one in frames] == list(range(COUNT))
-    assert [one.mono_us for one in frames] == sorted(one.mono_us for one in frames)
-    assert [one for one in items if isinstance(one, Gap)] == recording.damage == []
+    frames = [frame for frame in items if isinstance(frame, Frame)]
+    assert [frame.seq for frame in frames] == list(range(COUNT))
+    assert [frame.mono_us for frame in frames] == sorted(frame.mono_us for frame in frames)
+    assert [gap for gap in items if isinstance(gap, Gap)] == recording.damage == []
     assert since(recording, frames[25].mono_us) == stamps(frames[25:])
 
 

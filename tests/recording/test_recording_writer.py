@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 
 def written(path, frames, **options):
     writer = Writer.create(path, ORIGIN, **options)
-    for one in frames:
-        writer.append(one)
+    for current_frame in frames:
+        writer.append(current_frame)
     writer.close()
     return open_recording(path)
 
@@ -251,7 +251,7 @@ def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path, monkeypatch
     assert recording.origin.extra["redacted"] is True
     assert recording.origin.extra["refused"] == {"block_a": "redacted: no I/O"}
     assert recording.origin.reason == "LATMON_BPFTRACE names redacted, which can't be run"
-    assert [one.health.notice for one in recording if isinstance(one, Frame)] == [
+    assert [frame.health.notice for frame in recording if isinstance(frame, Frame)] == [
         "reads (redacted) take 1 MB/s, says redacted"
     ]
     assert DISK.model in text
@@ -359,7 +359,7 @@ def test_a_redacted_recording_has_lines_of_drivers_and_not_of_file_systems(tmp_p
     writer = Writer.create(tmp_path / "r", ORIGIN, redaction=Redaction())
     writer.append(replace(frame(1), marks=marks))
     writer.close()
-    found = [item for item in open_recording(tmp_path / "r") if isinstance(item, Mark)]
-    assert [mark.device for mark in found] == ["sda", "sda", "sda", ""]
-    assert [mark.text for mark in found][0::3] == [texts[0], "a note"]
-    assert "S3CRET" not in str(found)
+    actual_marks = [item for item in open_recording(tmp_path / "r") if isinstance(item, Mark)]
+    assert [mark.device for mark in actual_marks] == ["sda", "sda", "sda", ""]
+    assert [mark.text for mark in actual_marks][0::3] == [texts[0], "a note"]
+    assert "S3CRET" not in str(actual_marks)

@@ -100,7 +100,7 @@ def redacted(request, tmp_path):
         parts.append(everything())
         parts.append(replace(everything(), mono_us=10**12))
         parts.close()
-    return [gzip.decompress(one.read_bytes()).decode() for one in sorted(tmp_path.iterdir())], path
+    return [gzip.decompress(path.read_bytes()).decode() for path in sorted(tmp_path.iterdir())], path
 
 
 def test_redaction_removes_all_names(redacted):
@@ -114,14 +114,14 @@ def test_what_diagnoses_stays(redacted):
     recording = open_recording(path)
     assert recording.origin.settings == SETTINGS
     assert recording.origin.host == "redacted"
-    found = [one for one in recording if isinstance(one, Mark)]
-    assert (found[0].text, found[0].changed) == ("scheduler changed", {"device sda": {"scheduler": "kyber"}})
-    (one, *_) = [one for one in recording if isinstance(one, Frame)]
-    assert one.outliers[0].total_us == 70_000
-    assert one.outliers[0].waits[0].instead == "redacted (prio 99)"
-    assert len({limit.cgroup for limit in one.cgroup_limits}) == 2
-    assert [report.name for report in one.devices[1].reports] == ["state"]
-    assert one.devices[1].controller == "nvme0 nvme-tcp traddr=redacted,trsvcid=4420,host_traddr=redacted"
+    marks = [mark for mark in recording if isinstance(mark, Mark)]
+    assert (marks[0].text, marks[0].changed) == ("scheduler changed", {"device sda": {"scheduler": "kyber"}})
+    (given_frame, *_) = [frame for frame in recording if isinstance(frame, Frame)]
+    assert given_frame.outliers[0].total_us == 70_000
+    assert given_frame.outliers[0].waits[0].instead == "redacted (prio 99)"
+    assert len({limit.cgroup for limit in given_frame.cgroup_limits}) == 2
+    assert [report.name for report in given_frame.devices[1].reports] == ["state"]
+    assert given_frame.devices[1].controller == "nvme0 nvme-tcp traddr=redacted,trsvcid=4420,host_traddr=redacted"
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))

@@ -31,7 +31,7 @@ from latmon.support.typed_json import to_json
 
 
 def report(recording, items: Iterable[object]) -> str:
-    totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
+    totals = Totals(recording.origin.interval_us, devices={device.name: device for device in recording.devices})
     for item in items:
         totals.add(item)
     return json_of(recording, totals)
@@ -60,17 +60,17 @@ def both(path, *, bounds: bool = False) -> tuple[int, int]:
 def oldest(text: str) -> dict[str, int]:
     """Device -> its oldest I/O in flight at the end."""
     devices = json.loads(text)["devices"]
-    return {name: one["in_flight_oldest_us"] for name, one in devices.items() if one.get("in_flight")}
+    return {name: device["in_flight_oldest_us"] for name, device in devices.items() if device.get("in_flight")}
 
 
 def without_bounds(text: str) -> dict[str, object]:
     """A report without ages, of some of which only a lower bound is known."""
-    found = json.loads(text)
-    found["health"].pop("in_flight_older", None)
-    for one in found["devices"].values():
+    document = json.loads(text)
+    document["health"].pop("in_flight_older", None)
+    for device in document["devices"].values():
         for key in ("in_flight", "in_flight_oldest_us", "in_flight_longest"):
-            one.pop(key, None)
-    return found
+            device.pop(key, None)
+    return document
 
 
 def written(path, frames, between=None, **how):
@@ -87,7 +87,9 @@ def test_each_field_of_a_frame_is_generated():
     """A field with a default has another value in a frame of the load, or it makes a minute odd."""
     frames = list(Load(0).frames(20))
     plain = Frame(0, 0.0, 0, 1)
-    unvaried = {name for name in fields_of(Frame) if all(getattr(one, name) == getattr(plain, name) for one in frames)}
+    unvaried = {
+        name for name in fields_of(Frame) if all(getattr(frame, name) == getattr(plain, name) for frame in frames)
+    }
     assert unvaried == ODD_FIELDS
 
 
@@ -188,7 +190,7 @@ def test_a_minute_with_tables_of_two_scales_has_a_roll_up(tmp_path):
 def hangs(seed: int, minutes: int, *, probe: str):
     """Windows in which I/Os of some devices wait for up to three minutes; a probe follows all, some or no devices."""
     rnd = random.Random(seed)
-    names = [one.name for one in DEVICES]
+    names = [device.name for device in DEVICES]
     flight = dict.fromkeys(names, 0)
     began: dict[str, list[int]] = {name: [] for name in names}
     until = dict.fromkeys(names, 0)
@@ -215,10 +217,14 @@ def hangs(seed: int, minutes: int, *, probe: str):
                 for at in began[name]
                 if at < frame.mono_us - 500_000
             ),
-            key=lambda one: one.began_us,
+            key=lambda in_flight: in_flight.began_us,
         )
         reported = InFlightList(
-            tuple(one for one in known if one.began_us >= since_us), {1: len(known)}, since_us, 0, followed
+            tuple(in_flight for in_flight in known if in_flight.began_us >= since_us),
+            {1: len(known)},
+            since_us,
+            0,
+            followed,
         )
         return replace(
             frame,
@@ -231,7 +237,7 @@ def hangs(seed: int, minutes: int, *, probe: str):
 
 
 def waited(path) -> bool:
-    text = json.loads(report(one := open_recording(path), one))
+    text = json.loads(report(recording := open_recording(path), recording))
     return any("in_flight_longest" in reported for reported in text["devices"].values())
 
 
@@ -256,7 +262,7 @@ def test_a_hole_and_a_mark_and_a_gap_are_read_by_their_windows(tmp_path):
         if frame.seq == 14:
             writer.gap("suspended", 2.0)
 
-    whole = [one for one in Load(6, on_demand=False).frames(50) if one.seq not in (36, 37)]
+    whole = [frame for frame in Load(6, on_demand=False).frames(50) if frame.seq not in (36, 37)]
     used, _ = both(written(tmp_path / "r", whole, between))
     assert used == 1
 
@@ -322,11 +328,11 @@ def test_a_reader_that_knows_no_roll_ups_reads_every_window(tmp_path):
 
 
 def _members(path):
-    data, at, found = path.read_bytes(), 0, []
+    data, at, actual_members = path.read_bytes(), 0, []
     while (head := members.head_of(data[at : at + 64])) is not None:
-        found.append((at, head))
+        actual_members.append((at, head))
         at += head.length
-    return found
+    return actual_members
 
 
 def test_the_last_minute_has_a_roll_up_where_it_is_over(tmp_path):
@@ -335,29 +341,29 @@ def test_the_last_minute_has_a_roll_up_where_it_is_over(tmp_path):
     counted = [sum(bool(head.stands_for) for _, head in _members(path)) for path in (whole, part)]
     assert counted == [3, 2]
     assert [item.mono_us for item in open_recording(whole) if isinstance(item, Frame)] == [
-        one.mono_us for one in frames
+        frame.mono_us for frame in frames
     ]
 
 
 def test_a_roll_up_says_how_many_bytes_it_stands_for(tmp_path):
-    found = _members(written(tmp_path / "r", Load(1).frames(34)))
-    sums = [(at, head) for at, head in found if head.stands_for]
+    actual_members = _members(written(tmp_path / "r", Load(1).frames(34)))
+    sums = [(at, head) for at, head in actual_members if head.stands_for]
     assert len(sums) == 2
     for at, head in sums:
-        inside = [one for begin, one in found if at - head.stands_for <= begin < at]
-        assert sum(one.length for one in inside) == head.stands_for
+        inside = [member_head for begin, member_head in actual_members if at - head.stands_for <= begin < at]
+        assert sum(member_head.length for member_head in inside) == head.stands_for
         assert (inside[0].first_us, inside[-1].last_us) == (head.first_us, head.last_us)
 
 
 @pytest.mark.parametrize("what", ["roll-up", "window", "head"])
 def test_damage_is_read_around_and_nothing_comes_twice(tmp_path, what):
     path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
-    whole = open_recording(path)
-    text = report(whole, whole)
-    found = _members(path)
-    at, head = next((at, head) for at, head in found if head.stands_for)
+    whole_recording = open_recording(path)
+    text = report(whole_recording, whole_recording)
+    actual_members = _members(path)
+    at, head = next((at, head) for at, head in actual_members if head.stands_for)
     data = bytearray(path.read_bytes())
-    window = next(begin for begin, _ in found if begin > at - head.stands_for // 2)
+    window = next(begin for begin, _ in actual_members if begin > at - head.stands_for // 2)
     place = {"roll-up": at + 100, "window": window + 100, "head": window}[what]
     data[place : place + 20] = bytes(20)
     path.write_bytes(data)
@@ -373,8 +379,8 @@ def test_damage_is_read_around_and_nothing_comes_twice(tmp_path, what):
 
 def test_a_roll_up_of_other_windows_is_not_believed(tmp_path):
     path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
-    found = _members(path)
-    at, head = next((at, head) for at, head in found if head.stands_for)
+    actual_members = _members(path)
+    at, head = next((at, head) for at, head in actual_members if head.stands_for)
     data = path.read_bytes()
     text = members.unpack(data[at : at + head.length])
     for line, stands_for, first_us in (
@@ -436,7 +442,7 @@ def test_a_roll_up_whose_thresholds_lack_their_range_is_read_by_its_windows(tmp_
 def test_a_sum_ends_with_a_window_wherever_the_file_ends(tmp_path):
     path = written(tmp_path / "r", Load(3, on_demand=False).frames(34))
     data = path.read_bytes()
-    at, head = [one for one in _members(path) if one[1].stands_for][-1]
+    at, head = [member for member in _members(path) if member[1].stands_for][-1]
     for end in (at + head.length, at + head.length + 30):
         path.write_bytes(data[:end])
         used, windows = both(path)
@@ -447,7 +453,7 @@ def test_a_sum_ends_with_a_window_wherever_the_file_ends(tmp_path):
 def test_any_span_is_summed(tmp_path):
     path = written(tmp_path / "r", Load(4, on_demand=False).frames(40))
     recording = open_recording(path)
-    stamps = [one.mono_us for one in recording if isinstance(one, Frame)]
+    stamps = [frame.mono_us for frame in recording if isinstance(frame, Frame)]
     for begin, end in ((0, 39), (3, 33), (10, 20), (15, 15), (2, 12), (0, 21)):
         span = stamps[begin], stamps[end]
         items = list(recording.summed(*span))
@@ -467,10 +473,10 @@ def test_what_is_private_is_in_no_roll_up(tmp_path):
 
 def test_a_window_that_says_it_is_a_roll_up_is_read_as_a_window(tmp_path):
     path = written(tmp_path / "r", Load(2, on_demand=False).frames(5))
-    frames = [one for one in open_recording(path) if isinstance(one, Frame)]
-    found = _members(path)
+    frames = [frame for frame in open_recording(path) if isinstance(frame, Frame)]
+    actual_members = _members(path)
     more = replace(frames[-1], mono_us=frames[-1].mono_us + 1_000_000)
-    _, head = found[3]
+    _, head = actual_members[3]
     hostile = members.pack(to_bytes(encode_frame(more)), head.first_us, head.last_us, head.length)
     path.write_bytes(path.read_bytes() + hostile)
     recording = open_recording(path)
@@ -481,20 +487,20 @@ def test_a_window_that_says_it_is_a_roll_up_is_read_as_a_window(tmp_path):
 @pytest.mark.parametrize("kind", ["flip", "cut"])
 def test_damage_anywhere_counts_no_window_twice(tmp_path, times, kind):
     """In roll-ups too: a sum has all of its windows, or it is left out."""
-    whole = written(tmp_path / "whole", Load(7, on_demand=False).frames(3 * 4, 20_000_000)).read_bytes()
+    whole_bytes = written(tmp_path / "whole", Load(7, on_demand=False).frames(3 * 4, 20_000_000)).read_bytes()
     path, rnd = tmp_path / "r", random.Random(times)
     starts = [at for at, _ in _members(tmp_path / "whole")]
     assert sum(1 for _, head in _members(tmp_path / "whole") if head.stands_for) == 2
     last = [begin for begin in starts if begin <= starts[-6]][-1]
     for number in range(times):
-        data = bytearray(whole)
+        data = bytearray(whole_bytes)
         if kind == "flip":
             data[rnd.randrange(starts[1], len(data))] ^= 1 << rnd.randrange(8)
         else:
-            del data[last + number * (len(whole) - last) // times :]
+            del data[last + number * (len(whole_bytes) - last) // times :]
         path.write_bytes(data)
         recording = open_recording(path)
-        read = [one.mono_us for one in recording if isinstance(one, Frame)]
+        read = [frame.mono_us for frame in recording if isinstance(frame, Frame)]
         items = list(recording.summed())
         summed = sum(one.windows if isinstance(one, Minute) else isinstance(one, Frame) for one in items)
         assert len(read) <= summed <= 12

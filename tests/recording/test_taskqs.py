@@ -35,8 +35,8 @@ READINGS = st.lists(QUEUES, max_size=5, unique_by=lambda one: (one.name, one.ins
 
 @given(st.none() | READINGS)
 def test_what_was_read_comes_back_as_it_was(reported):
-    one = replace(frame(0), taskqs=reported)
-    assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
+    given_frame = replace(frame(0), taskqs=reported)
+    assert decode_frame(parse(to_bytes(encode_frame(given_frame)))) == given_frame
 
 
 def test_a_frame_without_a_reading_has_no_line_of_it_and_one_without_a_busy_queue_has():
@@ -49,8 +49,8 @@ def test_a_frame_without_a_reading_has_no_line_of_it_and_one_without_a_busy_queu
 
 def test_what_a_later_version_adds_stands_at_a_row_s_end():
     row = ["q", 0, 1, 60, 1, 0, 1, 5, 10, 1, 1, 7, "more"]
-    (one,) = decode_frame(WINDOW | {"taskqs": {"rows": [row], "more": 1}}).taskqs
-    assert (one.name, one.priority, one.time_us) == ("q", 60, 7)
+    (taskq,) = decode_frame(WINDOW | {"taskqs": {"rows": [row], "more": 1}}).taskqs
+    assert (taskq.name, taskq.priority, taskq.time_us) == ("q", 60, 7)
 
 
 GOOD = ["q", 0, 1, 60, 1, 0, 1, 5, 10, 1, 1, 7]
@@ -72,8 +72,8 @@ def test_nonsense_is_refused(reported):
 
 
 def test_a_name_is_clean():
-    (one,) = decode_frame(WINDOW | {"taskqs": {"rows": [["\x1b]52;c;x\x07", *GOOD[1:]]]}}).taskqs
-    assert is_clean(one.name)
+    (taskq,) = decode_frame(WINDOW | {"taskqs": {"rows": [["\x1b]52;c;x\x07", *GOOD[1:]]]}}).taskqs
+    assert is_clean(taskq.name)
 
 
 # ---- summed
@@ -86,21 +86,27 @@ def test_without_a_reading_there_are_no_rows_at_all():
 
 def test_counts_add_up_and_of_what_was_seen_the_most_is_reported():
     later = replace(ZIO, active=3, waiting=0, executed=300, tasks=10, time_us=6000, ever=6500)
-    (one,) = summed([(ZIO,), None, (later,)]) or ()
-    assert (one.last, one.active, one.waiting, one.tasks, one.executed) == (later, 8, 322, 1540, 1500)
-    assert (one.mean_us, one.per_second) == (20.0, 75.0)
+    (taskq_sum,) = summed([(ZIO,), None, (later,)]) or ()
+    assert (taskq_sum.last, taskq_sum.active, taskq_sum.waiting, taskq_sum.tasks, taskq_sum.executed) == (
+        later,
+        8,
+        322,
+        1540,
+        1500,
+    )
+    assert (taskq_sum.mean_us, taskq_sum.per_second) == (20.0, 75.0)
 
 
 def test_a_mean_is_of_all_or_not_known():
-    (one,) = summed([(ZIO,), (replace(ZIO, time_us=None),)]) or ()
-    assert one.mean_us is None
+    (taskq_sum,) = summed([(ZIO,), (replace(ZIO, time_us=None),)]) or ()
+    assert taskq_sum.mean_us is None
     (new,) = summed([(replace(ZIO, span_us=0, executed=0, time_us=None),)]) or ()
     assert (new.mean_us, new.per_second) == (None, None)
 
 
 def test_who_has_most_waiting_comes_first_and_permanent_loops_last():
     other = replace(ZIO, name="other", waiting=1)
-    assert [one.last.name for one in summed([(replace(QLC, waiting=1000), other, ZIO)]) or ()] == [
+    assert [taskq_sum.last.name for taskq_sum in summed([(replace(QLC, waiting=1000), other, ZIO)]) or ()] == [
         "zio_write_intr",
         "other",
         "qlc_0_comp_thd",
@@ -122,12 +128,12 @@ def test_queues_that_come_and_go_are_bounded(monkeypatch):
 def summary_of(tmp_path):
     def made(*frames: Frame):
         writer = Writer.create(tmp_path / "r", ORIGIN)
-        for seq, one in enumerate(frames):
-            writer.append(replace(one, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
+        for seq, current_frame in enumerate(frames):
+            writer.append(replace(current_frame, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
         writer.close()
-        found = summarised(open_recording(tmp_path / "r"))
-        json.dumps(found, allow_nan=False)
-        return found
+        summary = summarised(open_recording(tmp_path / "r"))
+        json.dumps(summary, allow_nan=False)
+        return summary
 
     return made
 
@@ -164,8 +170,8 @@ def test_a_report_of_busy_ones(summary_of):
 
 def test_the_text_of_hostile_numbers_fits(summary_of):
     huge = 2**63 - 1
-    most = Taskq("n" * 200, huge, huge, huge, huge, huge, huge, huge, 1, huge, huge, huge)
-    summary = summary_of(replace(frame(0), taskqs=(most, *(replace(ZIO, instance=at) for at in range(30)))))
+    taskq = Taskq("n" * 200, huge, huge, huge, huge, huge, huge, huge, 1, huge, huge, huge)
+    summary = summary_of(replace(frame(0), taskqs=(taskq, *(replace(ZIO, instance=at) for at in range(30)))))
     text = render_text(summary.report)
     assert "and 19 more (--json has them)" in text
     lines = text.splitlines()

@@ -26,9 +26,12 @@ def test_no_device_has_an_old_io():
 
 
 def test_sentences():
-    one, two = DeviceInFlight("sda", 1, 40 * S, at_least=False), DeviceInFlight("loop3", 2, 65 * S, at_least=True)
-    assert not_completed([one]) == "sda: 1 I/O in flight for 40 s, not completed"
-    assert at_the_end([two, one]) == "loop3: 2 I/Os, the oldest for at least 65 s; sda: 1 I/O for 40 s"
+    device_in_flight, two = (
+        DeviceInFlight("sda", 1, 40 * S, at_least=False),
+        DeviceInFlight("loop3", 2, 65 * S, at_least=True),
+    )
+    assert not_completed([device_in_flight]) == "sda: 1 I/O in flight for 40 s, not completed"
+    assert at_the_end([two, device_in_flight]) == "loop3: 2 I/Os, the oldest for at least 65 s; sda: 1 I/O for 40 s"
 
 
 def test_more_devices_than_a_line_has_room_for_are_a_number():

@@ -48,10 +48,10 @@ PROCFS = replace(
 
 def record(path, *frames, origin=ORIGIN, gaps=(), close=True):
     writer = Writer.create(path, origin)
-    for one in frames:
-        if one.seq in gaps:
+    for current_frame in frames:
+        if current_frame.seq in gaps:
             writer.gap("enospc", 2.0)
-        writer.append(one)
+        writer.append(current_frame)
     writer.flush()
     if close:
         writer.close()
@@ -87,17 +87,17 @@ def test_the_schema_s_frame(summary_of):
 def test_counts_bytes_and_latencies_add_up(summary_of):
     frames = [frame(i) for i in range(200)]
     read = summary_of(*frames)["devices"]["sda"]["ops"]["read"]
-    exact = [one.histograms[Series("sda", "read", "total")] for one in frames]
+    exact = [frame.histograms[Series("sda", "read", "total")] for frame in frames]
     assert (read["count"], read["bytes"]) == (20_000, 200 * 409_600)
     assert read["kernel"] == {
         "count": 20_000, "bytes": 200 * 409_600, "time_us": 28_000_000, "mean_us": 1400.0
     }  # fmt: skip
     latency = read["latency_us"]
     assert list(latency) == ["count", "p50", "p90", "p99", "p99.9", "p99.99", "max", "mean"]
-    assert (latency["count"], latency["max"]) == (20_000, max(one.max for one in exact))
-    assert latency["mean"] == pytest.approx(sum(one.sum for one in exact) / 20_000, abs=0.1)
+    assert (latency["count"], latency["max"]) == (20_000, max(histogram.max for histogram in exact))
+    assert latency["mean"] == pytest.approx(sum(histogram.sum for histogram in exact) / 20_000, abs=0.1)
     assert latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
-    assert read["stages"]["hba"]["sum"] == sum(one.sum for one in exact)
+    assert read["stages"]["hba"]["sum"] == sum(histogram.sum for histogram in exact)
     assert read["stages"]["hba"]["includes"] == ["irq", "softirq"]
     assert "total" not in read["stages"]
     assert read["stages_absent"] == {"resume": "no probe for it"}
@@ -124,8 +124,8 @@ def test_one_unknown_sum_makes_the_mean_null(summary_of):
 
 
 def test_merges_are_beside_the_requests_that_they_went_into(summary_of):
-    some = [frame(n, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=m)}) for n, m in enumerate((1200, 34))]
-    summary = summary_of(*some)
+    frames = [frame(n, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=m)}) for n, m in enumerate((1200, 34))]
+    summary = summary_of(*frames)
     assert summary["devices"]["sda"]["ops"]["read"]["kernel"]["merged"] == 1234
     assert "1,234 more were merged into them" in " ".join(render_text(summary.report).split())
 
@@ -149,16 +149,16 @@ def test_no_failed_io_is_said_where_they_are_counted(summary_of):
 
 
 def test_merges_are_unknown_where_a_window_has_none(summary_of):
-    some = [frame(0, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=5)})]
-    unknown = summary_of(*some, frame(1, kernel={Flow("sda", "read"): Completed(100, 0, 1)}))
+    frames = [frame(0, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=5)})]
+    unknown = summary_of(*frames, frame(1, kernel={Flow("sda", "read"): Completed(100, 0, 1)}))
     assert "merged" not in unknown["devices"]["sda"]["ops"]["read"]["kernel"]
 
 
 @pytest.mark.parametrize(("us", "shown"), [(None, True), (10_000, False)])
 def test_where_the_probe_has_no_sums_the_text_has_the_kernel_s_mean(summary_of, us, shown):
     kernel = {Flow("sda", "read"): Completed(10, 40_960, 15_000)}
-    one = frame(0, histograms={Series("sda", "read", "total"): Histogram.of({80: 10}, us, 1100)}, kernel=kernel)
-    text = " ".join(render_text(summary_of(one).report).split())
+    given_frame = frame(0, histograms={Series("sda", "read", "total"): Histogram.of({80: 10}, us, 1100)}, kernel=kernel)
+    text = " ".join(render_text(summary_of(given_frame).report).split())
     assert ("mean 1.5 ms by the kernel's own clock, which includes the queue" in text) == shown
 
 
@@ -170,8 +170,8 @@ def test_coarse_and_fine_windows_are_summed_coarsely(summary_of):
 
 
 def test_more_seen_than_timed_is_visible(summary_of):
-    one = frame(0, seen={Flow("sda", "read"): Completed(130, 1)})
-    read = summary_of(one)["devices"]["sda"]["ops"]["read"]
+    given_frame = frame(0, seen={Flow("sda", "read"): Completed(130, 1)})
+    read = summary_of(given_frame)["devices"]["sda"]["ops"]["read"]
     assert (read["count"], read["latency_us"]["count"]) == (130, 100)
 
 
@@ -315,7 +315,7 @@ def test_what_makes_a_capture_incomplete(summary_of, health, gap, lost):
     text = " ".join(render_text(summary.report).split())
     causes = ("1 event lost",) * bool(health.lost_events) + ("1 map update lost",) * bool(health.map_full)
     causes += ("s in 1 gap",) * bool(gap)
-    assert all(f"INCOMPLETE: {one}" in text or f"{one}; sums and counts" in text for one in causes)
+    assert all(f"INCOMPLETE: {cause}" in text or f"{cause}; sums and counts" in text for cause in causes)
     assert ("INCOMPLETE" in text) is lost
     assert ("records dropped 9" in " ".join(render_text(summary.report).split())) is bool(health.dropped_records)
 
@@ -352,14 +352,14 @@ def test_what_was_not_measured_is_null(summary_of):
 def test_what_was_reported_while_it_measured_is_listed(summary_of):
     text = replace(counted(1), health=Health(notice="stages: nothing was traced for 3.0 s"))
     summary = summary_of(counted(0), text, counted(2))
-    (one,) = summary["notices"]  # and nothing of windows without a notice
-    assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(text.wall))
+    (notice,) = summary["notices"]  # and nothing of windows without a notice
+    assert (notice["text"], notice["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(text.wall))
     assert "notices: 1970" in " ".join(render_text(summary.report).split())
 
 
 def test_a_notice_that_several_windows_have_is_listed_with_the_first(summary_of):
     said = [replace(counted(seq), health=Health(notice=text)) for seq, text in enumerate(("a", "a", "b", "", "a"))]
-    listed = [(one["text"], one["time"]) for one in summary_of(*said)["notices"]]
+    listed = [(notice["text"], notice["time"]) for notice in summary_of(*said)["notices"]]
     assert listed == [(said[at].health.notice, rfc3339(said[at].wall)) for at in (0, 2, 4)]
 
 
@@ -448,8 +448,8 @@ def test_a_mean_that_is_not_known_says_why(summary_of, known):
 
 def test_a_device_without_requests_says_where_its_time_is(summary_of):
     volume = Device("dm-0", 253, 0, "dm", members=("sda",), timed=False)
-    one = frame(0, kernel={Flow("dm-0", "read"): Completed(5, 1)}, devices=(DISK, volume))
-    text = render_text(summary_of(one).report)
+    given_frame = frame(0, kernel={Flow("dm-0", "read"): Completed(5, 1)}, devices=(DISK, volume))
+    text = render_text(summary_of(given_frame).report)
     assert "its I/O is timed at the devices below it" in text
     assert text.count("p99.99") == 1  # the titles of sda: those of dm-0 would have no row below them
 
@@ -467,8 +467,8 @@ def test_a_capture_without_ios_says_so(summary_of):
 
 
 def test_no_quantile_is_printed_above_the_maximum(summary_of):
-    one = frame(0, histograms={Series("sda", "read", "total"): Histogram.record([2370] * 10)})
-    [row] = [line for line in render_text(summary_of(one).report).splitlines() if line.startswith("    total")]
+    given_frame = frame(0, histograms={Series("sda", "read", "total"): Histogram.record([2370] * 10)})
+    [row] = [line for line in render_text(summary_of(given_frame).report).splitlines() if line.startswith("    total")]
     assert row.split()[2:] == ["2.37ms", "2.37ms", "2.37ms", "-", "-", "-", "2.37ms"]
 
 
@@ -493,24 +493,24 @@ def test_a_file_without_a_whole_window_is_refused(tmp_path, capsys, words):
     for seq in range(3):
         writer.append(frame(seq))
     writer.close()
-    whole, first = path.read_bytes(), path.read_bytes().index(b"\x1f\x8b\x08\x04", 1)
-    damaged = bytearray(whole)
-    for at in range(first + 100, len(whole) - 200, 50):
+    whole_bytes, first = path.read_bytes(), path.read_bytes().index(b"\x1f\x8b\x08\x04", 1)
+    damaged = bytearray(whole_bytes)
+    for at in range(first + 100, len(whole_bytes) - 200, 50):
         damaged[at] ^= 0xFF
     path.write_bytes(damaged)
-    assert main(["report", str(path), *(str(tmp_path / "OUT") if one == "OUT" else one for one in words)]) == 5
+    assert main(["report", str(path), *(str(tmp_path / "OUT") if word == "OUT" else word for word in words)]) == 5
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"latmon: no window of {path} can be read (bytes ")
     assert "`latmon check" in err
-    assert [one.name for one in tmp_path.iterdir()] == ["r"]
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
 def test_a_capture_that_was_killed_before_its_first_window_has_a_report(tmp_path, capsys):
     path = tmp_path / "r"
     Writer.create(path, ORIGIN).close()
-    whole = path.read_bytes()
-    path.write_bytes(whole[: whole.index(b"\x1f\x8b\x08\x04", 1)])
+    whole_bytes = path.read_bytes()
+    path.write_bytes(whole_bytes[: whole_bytes.index(b"\x1f\x8b\x08\x04", 1)])
     assert main(["report", str(path)]) == 0
     assert "ended without a closing line" in capsys.readouterr().out
 
@@ -534,17 +534,17 @@ def test_a_window_that_was_read_late_is_no_gap(tmp_path):
     text = render_text(summary.report)
     assert "1 window was read late (reader-late), 13 s wide; nothing is missing" in " ".join(text.split())
     assert "INCOMPLETE" not in text
-    found = survey(recording)
-    assert found.clean
-    assert any("2, 14 s in all, 1 read late" in line for line in contents(found))
+    check_report = survey(recording)
+    assert check_report.clean
+    assert any("2, 14 s in all, 1 read late" in line for line in contents(check_report))
 
 
 def test_check_counts_the_gaps_that_a_report_counts(tmp_path):
     restarted = replace(frame(5), dt_us=5_000_000, gap="probe-restart")
     recording = record(tmp_path / "r", frame(0), restarted, frame(8), gaps=(8,))
-    found = survey(recording)
-    assert len(summarised(recording)["gaps"]) == found.gaps == 2
-    assert any("2 gaps of 7 s in all" in line for line in contents(found))
+    check_report = survey(recording)
+    assert len(summarised(recording)["gaps"]) == check_report.gaps == 2
+    assert any("2 gaps of 7 s in all" in line for line in contents(check_report))
 
 
 def test_the_gauge_at_the_end_of_a_stop_does_not_stand_for_all_of_it(summary_of):
@@ -558,10 +558,10 @@ def test_the_gauge_at_the_end_of_a_stop_does_not_stand_for_all_of_it(summary_of)
 def test_a_clock_that_is_set_loses_nothing(tmp_path, step_s):
     """Order, lengths and gaps are of CLOCK_MONOTONIC; the wall clock may go back."""
     frames = [frame(number) for number in range(6)]
-    frames = [replace(one, wall=one.wall + step_s * (one.seq >= 3)) for one in frames]
+    frames = [replace(frame, wall=frame.wall + step_s * (frame.seq >= 3)) for frame in frames]
     recording = record(tmp_path / "r", *frames)
     summary = summarised(recording)
     assert (summary["gaps"], summary["duration_s"], incomplete(summary.report)) == ([], 6.0, False)
     assert "late" not in summary
-    found = survey(recording)
-    assert (found.clean, found.windows, found.gaps) == (True, 6, 0)
+    check_report = survey(recording)
+    assert (check_report.clean, check_report.windows, check_report.gaps) == (True, 6, 0)

@@ -40,15 +40,21 @@ def reported(tmp_path):
 def test_a_limit_is_never_exceeded_by_the_end_of_a_bucket(reported, limit, most):
     end = {254: 254, 512: 512, 1023: 1024}[limit]
     depths = Depths({0: 50, end: 950}, {0: 50, 2000: 950}, {end: 9}, most=limit if most else None, source=PROBE)
-    found = reported(depths, disk(TAGS._replace(value=limit)))["devices"]["sda"]["outstanding"]
-    assert (found["max"], found["mode"], found["busy_mode"], found["held_at"], found["limit"]) == (limit,) * 5
-    assert found["mean"] == pytest.approx(0.95 * limit, rel=0.07)
+    outstanding = reported(depths, disk(TAGS._replace(value=limit)))["devices"]["sda"]["outstanding"]
+    assert (
+        outstanding["max"],
+        outstanding["mode"],
+        outstanding["busy_mode"],
+        outstanding["held_at"],
+        outstanding["limit"],
+    ) == (limit,) * 5
+    assert outstanding["mean"] == pytest.approx(0.95 * limit, rel=0.07)
 
 
 def test_at_the_tags_without_a_scheduler_the_report_doesn_t_say_that_more_is_not_sent(reported):
     summary = reported(Depths({0: 10, 4: 990}, {0: 1000}), disk(TAGS, Limit("nr_requests", 4, "queue/nr_requests")))
-    found = summary["devices"]["sda"]["outstanding"]
-    assert (found["at_limit"], found["limit"], "held_at" in found) == (True, 4, False)
+    outstanding = summary["devices"]["sda"]["outstanding"]
+    assert (outstanding["at_limit"], outstanding["limit"], "held_at" in outstanding) == (True, 4, False)
     text = " ".join(render_text(summary.report).split())
     assert "at its limit of 4 for most of the busy time; I/Os that wait above aren't counted here" in text
 
@@ -56,8 +62,8 @@ def test_at_the_tags_without_a_scheduler_the_report_doesn_t_say_that_more_is_not
 def test_when_the_most_were_seen(reported):
     low, high = Depths({1: 1000}, {0: 1000}), Depths({1: 900, 9: 100}, {0: 1000})
     summary = reported(low, disk(TAGS), high, low, high)
-    found = summary["devices"]["sda"]["outstanding"]
-    assert (found["max"], found["max_at"]) == (9, "1970-01-12T13:46:46.000Z")
+    outstanding = summary["devices"]["sda"]["outstanding"]
+    assert (outstanding["max"], outstanding["max_at"]) == (9, "1970-01-12T13:46:46.000Z")
     assert "max 9 (reached by 1970-01-12T13:46:46.000Z), mostly 1" in " ".join(render_text(summary.report).split())
 
 
@@ -99,10 +105,10 @@ def test_a_remark_names_the_model(reported):
 def test_a_ceiling_of_a_few_seconds_is_reported_in_a_long_recording(reported):
     """The driver's number of I/Os waits: only the rest of the time without I/O proves that both were at once."""
     idle = Depths({0: 1000}, {0: 1000})
-    found = reported(Depths({0: 20, 3: 980}, {0: 30, 3: 970}), disk(TAGS), *[idle] * 55)["devices"]["sda"][
+    outstanding = reported(Depths({0: 20, 3: 980}, {0: 30, 3: 970}), disk(TAGS), *[idle] * 55)["devices"]["sda"][
         "outstanding"
     ]
-    assert (found["held_at"], found["limit"]) == (3, 512)
+    assert (outstanding["held_at"], outstanding["limit"]) == (3, 512)
 
 
 def test_a_queue_depth_that_fell_meanwhile_is_reported(tmp_path):

@@ -61,23 +61,27 @@ def evaluated(monkeypatch, found, *, n=15, minutes=False):
 
 def test_json(monkeypatch):
     summary = to_json(evaluated(monkeypatch, (SICK,)))
-    (one,) = summary["findings"]
-    assert (one["id"], one["severity"], one["device"], one["summary"]) == (
+    (finding,) = summary["findings"]
+    assert (finding["id"], finding["severity"], finding["device"], finding["summary"]) == (
         "completion-wakeup",
         WARNING,
         "sdc",
         SICK.summary,
     )
-    assert one["evidence"]["tail_share"] == {
+    assert finding["evidence"]["tail_share"] == {
         "value": 0.971235,
         "unit": "share",
         "samples": 31,
         "text": "97 % of 1.2 s in 31 I/Os",
     }
-    assert one["evidence"]["thread"] == {"value": "emlxs_thread", "text": "it runs at priority 97"}
-    assert one["next_steps"][0] == {"text": "raise its priority", "risk": "starves others of its class"}
-    assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
-    assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:41.000Z", "2001-09-09T01:46:54.000Z", 1)
+    assert finding["evidence"]["thread"] == {"value": "emlxs_thread", "text": "it runs at priority 97"}
+    assert finding["next_steps"][0] == {"text": "raise its priority", "risk": "starves others of its class"}
+    assert finding["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
+    assert (finding["begin"], finding["end"], finding["episodes"]) == (
+        "2001-09-09T01:46:41.000Z",
+        "2001-09-09T01:46:54.000Z",
+        1,
+    )
     assert summary["findings_by"] == {
         "rules": len(RULES) - len(OFF),
         "judged": 0,
@@ -108,11 +112,11 @@ def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
 def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, ()).findings == ()
     assert evaluated(monkeypatch, (), n=0) is None
-    found = evaluated(monkeypatch, (), minutes=True)
-    text = " ".join(" ".join(as_text(found)).split())
+    findings = evaluated(monkeypatch, (), minutes=True)
+    text = " ".join(" ".join(as_text(findings)).split())
     assert text == f"findings: none (0 of {len(RULES) - len(OFF)} rules evaluated, minute by minute)"
-    assert verdict(found) == [f"verdict: no finding by 0 of {len(RULES) - len(OFF)} rules"]
-    text = " ".join(" ".join(not_evaluated(found)).split()).replace("- ", "-")
+    assert verdict(findings) == [f"verdict: no finding by 0 of {len(RULES) - len(OFF)} rules"]
+    text = " ".join(" ".join(not_evaluated(findings)).split()).replace("- ", "-")
     silent = [f"{', '.join(rules)} ({MISSING[needs]})" for needs, rules in SILENT.items()]
     assert text == f"findings: not evaluated: {', '.join(silent)}; off by the config: bimodal-tail"
     assert as_text(None) == []

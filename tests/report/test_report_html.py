@@ -96,10 +96,10 @@ def page_of(path, *, whole=True):
 
 def record(path, *frames, origin=ORIGIN, gap_before=None):
     writer = Writer.create(path, origin)
-    for one in frames:
-        if one.seq == gap_before:
+    for current_frame in frames:
+        if current_frame.seq == gap_before:
             writer.gap("enospc", 2.0)
-        writer.append(one)
+        writer.append(current_frame)
     writer.close()
     return path
 
@@ -205,11 +205,11 @@ def test_every_number_is_that_of_the_json_and_a_quantile_has_the_text_s_digits(r
     for table, device in zip(tables, busy, strict=True):
         heads = [at for at, row in enumerate(table) if len(row) == 1]
         assert [table[at][0].split()[0] for at in heads] == [*device.ops]
-        for (at, end), one in zip(pairwise([*heads, len(table)]), device.ops.values(), strict=True):
+        for (at, end), op in zip(pairwise([*heads, len(table)]), device.ops.values(), strict=True):
             reported = {row[0].strip(): row[1:] for row in table[at + 1 : end]}
-            total = {"total": one.latency_us} if one.latency_us else {}
-            rows = total | ({"of traced": one.traced_us} if "of traced" in reported else {})
-            rows |= {called(stage, q.includes).column: q for stage, q in one.stages.items()}
+            total = {"total": op.latency_us} if op.latency_us else {}
+            rows = total | ({"of traced": op.traced_us} if "of traced" in reported else {})
+            rows |= {called(stage, q.includes).column: q for stage, q in op.stages.items()}
             for name, q in rows.items():
                 expected = [
                     f"{q.count:,}",
@@ -294,10 +294,10 @@ def test_a_single_io_among_millions_is_a_cell_of_its_own(tmp_path):
 
 def test_each_map_has_steps_of_its_own_counts(tmp_path):
     few, many = Series("sda", "read", "total"), Series("sdb", "read", "total")
-    seen = {Flow(one.device, one.op): Completed(5, 0) for one in (few, many)}
+    seen = {Flow(series.device, series.op): Completed(5, 0) for series in (few, many)}
     frames = [frame(0, histograms={few: Histogram.of({60: 5}), many: Histogram.of({60: 10**6})}, seen=seen)]
     page = page_of(record(tmp_path / "r", *frames))
-    legends = ["".join(one.itertext()) for name in ("sda", "sdb") for one in svgs(page, f"Latency heat map of {name}")]
+    legends = ["".join(svg.itertext()) for name in ("sda", "sdb") for svg in svgs(page, f"Latency heat map of {name}")]
     assert "1,000,000" not in legends[0]
     assert "5+" in legends[0]
     assert "above" not in legends[0], "no threshold is known"
@@ -311,8 +311,11 @@ def test_columns_are_few_and_hold_everything_however_long_it_was():
         columns.add(frame(seq, histograms=values, outstanding={"sd0": Outstanding(seq, 0)}))
     assert 120 <= columns.count <= 240
     assert columns.width_us == 16_000_000
-    for at, one in enumerate(series):
-        sums = [sum(counts.get(index, 0) for counts in columns.of(one.device).values()) for index in (40, 80 + at)]
+    for at, current_series in enumerate(series):
+        sums = [
+            sum(counts.get(index, 0) for counts in columns.of(current_series.device).values())
+            for index in (40, 80 + at)
+        ]
         assert sums == [9000, 3000]
     assert max(column.depths["sd0"] for column in columns.columns.values()) == 2999
 
@@ -322,14 +325,14 @@ def test_a_long_window_covers_its_columns_and_makes_no_other_wider():
     for seq, dt_us in ((0, 1_000_000), (3, 3_000_000), (4, 1_000_000)):
         columns.add(replace(frame(seq), dt_us=dt_us))
     assert columns.width_us == 1_000_000
-    assert {number: one.wide for number, one in columns.columns.items()} == {0: 1, 1: 3, 4: 1}
+    assert {number: column.wide for number, column in columns.columns.items()} == {0: 1, 1: 3, 4: 1}
     assert columns.count == 5
 
 
 def test_a_window_without_end_is_borne():
     columns = MapColumns(1_000_000)
-    for one in (replace(frame(0), dt_us=2**62), frame(2**40)):
-        columns.add(one)
+    for current_frame in (replace(frame(0), dt_us=2**62), frame(2**40)):
+        columns.add(current_frame)
     assert columns.count <= 240
 
 
@@ -352,11 +355,11 @@ def test_many_devices_make_wider_columns_and_a_page_of_bounded_size(tmp_path):
 
 def test_the_first_page_has_the_worst_finding_and_the_map_of_its_device(rich):
     page = page_of(rich)
-    impact, _, rest = page.partition("<dl")
+    impact, _, remainder = page.partition("<dl")
     assert '<p class="impact">' in impact
     (label,) = re.findall(r"Latency heat map of (\S+):", impact)
     assert page.count(f"Latency heat map of {label}:") == 1, "its section has no second one"
-    assert "Its map is on the first page." in rest
+    assert "Its map is on the first page." in remainder
 
 
 def test_a_brief_page_ends_after_the_devices(rich, tmp_path):
@@ -494,20 +497,20 @@ def test_the_page_of_a_diff_has_the_text_in_its_order_and_both_distributions():
     shown = flat(page.text)
     at = 0
     for _, sentences in paragraphs(compared):
-        for one in sentences:
-            at = shown.index(flat([one]), at)
-    for one in shown_totals(compared):
-        assert all(row in page.tables[0] for row in quantile_rows(one))
+        for shown_total in sentences:
+            at = shown.index(flat([shown_total]), at)
+    for shown_total in shown_totals(compared):
+        assert all(row in page.tables[0] for row in quantile_rows(shown_total))
     labels = [one["aria-label"] for one in page.every("svg")]
     assert len(labels) == 2 * len(shown_totals(compared)) > 0
-    assert [one.split(":")[0].rsplit(" ", 1)[-1] for one in labels[:2]] == ["A", "B"]
+    assert [label.split(":")[0].rsplit(" ", 1)[-1] for label in labels[:2]] == ["A", "B"]
     assert not page.every("script") + page.every("link") + page.every("img")
 
 
 def test_both_distributions_have_the_same_axes():
     fast, slow = Histogram.record([100] * 50), Histogram.record([100] * 5 + [90_000])
-    for one, other in ((fast, slow), (slow, fast)):
-        ticks = re.findall(r">(1 ms|10 ms|10|1)</text>", histogram("x", one, other))
+    for current_histogram, other in ((fast, slow), (slow, fast)):
+        ticks = re.findall(r">(1 ms|10 ms|10|1)</text>", histogram("x", current_histogram, other))
         assert sorted(ticks) == ["1", "1 ms", "10", "10 ms"]
     assert "10 ms" not in histogram("x", fast)
 

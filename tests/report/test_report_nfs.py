@@ -27,23 +27,23 @@ TABLES = {
 @pytest.fixture
 def recording(tmp_path):
     path = tmp_path / "nfs.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN)
+    given_writer = Writer.create(path, ORIGIN)
     for seq in range(2):
-        made.append(replace(frame(seq), seq=seq, mono_us=6_000_000 + seq * 1_000_000, tables=TABLES))
-    made.close()
+        given_writer.append(replace(frame(seq), seq=seq, mono_us=6_000_000 + seq * 1_000_000, tables=TABLES))
+    given_writer.close()
     return path
 
 
 def test_it_is_recorded_as_measured(recording):
     frames = [item for item in open_recording(recording) if hasattr(item, "tables")]
-    assert [one[NFS_OPERATIONS] for one in frames] == [TABLES[NFS_OPERATIONS]] * 2
-    assert [one[NFS_REQUESTS] for one in frames] == [TABLES[NFS_REQUESTS]] * 2
+    assert [frame[NFS_OPERATIONS] for frame in frames] == [TABLES[NFS_OPERATIONS]] * 2
+    assert [frame[NFS_REQUESTS] for frame in frames] == [TABLES[NFS_REQUESTS]] * 2
 
 
 def test_a_report_has_the_means_and_the_operation_with_most_of_the_time_first(recording):
-    found = summarised(open_recording(recording))
-    assert [row["op"] for row in found["nfs"]] == ["WRITE", "LOOKUP"]
-    assert found["nfs"][0] == {
+    summary = summarised(open_recording(recording))
+    assert [row["op"] for row in summary["nfs"]] == ["WRITE", "LOOKUP"]
+    assert summary["nfs"][0] == {
         "mount": "/mnt/nfs",
         "op": "WRITE",
         "calls": 20,
@@ -54,7 +54,7 @@ def test_a_report_has_the_means_and_the_operation_with_most_of_the_time_first(re
         "mean_round_trip_us": 190_000.0,
         "mean_us": 193_000.0,
     }
-    text = render_text(found.report)
+    text = render_text(summary.report)
     (line,) = [line for line in text.splitlines() if line.startswith("WRITE")]
     assert line.split() == ["WRITE", "/mnt/nfs", "20", "193ms", "190ms", "3.00ms", "4"]
 

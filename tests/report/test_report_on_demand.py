@@ -48,12 +48,12 @@ NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outl
 def summary_of(tmp_path):
     def made(*frames: Frame, origin=ORIGIN):
         writer = Writer.create(tmp_path / "r", origin)
-        for seq, one in enumerate(frames):
-            writer.append(replace(one, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
+        for seq, current_frame in enumerate(frames):
+            writer.append(replace(current_frame, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
         writer.close()
-        found = summarised(open_recording(tmp_path / "r"))
-        json.dumps(found, allow_nan=False)
-        return found
+        summary = summarised(open_recording(tmp_path / "r"))
+        json.dumps(summary, allow_nan=False)
+        return summary
 
     return made
 
@@ -81,7 +81,7 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
         (OTHERS, "others", 0, 128),
     ]
     assert (first["share"], second["share"]) == (0.8, 0.2)
-    ops = {name: one["ops"] for name, one in first["devices"].items()}
+    ops = {name: device["ops"] for name, device in first["devices"].items()}
     assert {name: {op: part["count"] for op, part in found.items()} for name, found in ops.items()} == {
         "sda": {"read": 4, "write": 2},
         "sdb": {"read": 2},
@@ -119,18 +119,18 @@ def test_latencies_by_size_are_of_each_op(summary_of):
             for n in (1, 2)
         )
     )
-    found = summary["devices"]["sdc"]["ops"]["write"]["sizes"]
-    assert found["histogram"] == [
+    actual_sizes = summary["devices"]["sdc"]["ops"]["write"]["sizes"]
+    assert actual_sizes["histogram"] == [
         {"upto": 4096, "count": 6, "bytes": 16_384},
         {"upto": 8192, "count": 2, "bytes": 16_384},
         {"upto": None, "count": 2, "bytes": 8 << 20},
     ]
-    assert [(one["upto"], one["count"], one["latency_us"]["sum"]) for one in found["latency"]] == [
+    assert [(one["upto"], one["count"], one["latency_us"]["sum"]) for one in actual_sizes["latency"]] == [
         (4096, 6, 800),
         (16_384, 2, 800),
         (None, 2, 18_000),
     ]
-    assert found["pattern"] == {"issued": 16, "sequential": 4, "sync": 16, "ahead": 0, "unaligned": 8}
+    assert actual_sizes["pattern"] == {"issued": 16, "sequential": 4, "sync": 16, "ahead": 0, "unaligned": 8}
     text = " ".join(render_text(summary.report).split())
     assert "write by size: 60% up to 4 KiB (p50 120us, p99 -)" in text, "two digits, as every quantile"
     assert "a bucket at most 12.5 % wide (by size 25 %); it is rounded up to two digits" in text
@@ -185,7 +185,7 @@ def test_stages_are_those_of_the_traced_requests(summary_of):
     assert list(write["stages"]) == ["queue", "hba", "softirq"]
     assert write["stages"]["softirq"]["sum"] == 2 * (98 * 7 + 2 * 30_000)
     assert (write["of"]["one_in"], write["of"]["latency_us"]["count"]) == (1, 200)
-    parts = sum(one["sum"] for one in write["stages"].values())
+    parts = sum(stage["sum"] for stage in write["stages"].values())
     assert parts == write["of"]["latency_us"]["sum"]
     assert summary["devices"]["sdc"]["traced"] == {"paths": {"BLOCK softirq": 200}}
     assert list(summary["devices"]["sda"]["ops"]["read"]["stages"]) == ["hba"]
@@ -193,10 +193,10 @@ def test_stages_are_those_of_the_traced_requests(summary_of):
 
 def test_the_tail_says_which_stage_makes_it(summary_of):
     summary = summary_of(ON_DEMAND)
-    found = summary["devices"]["sdc"]["tail"]
-    assert found == summary["devices"]["sdc"]["ops"]["write"]["tail"]
-    assert (found["cut_us"], found["count"]) == (28_672, 2)
-    assert found["share"]["softirq"] == pytest.approx(0.9969, abs=1e-4)
+    tail = summary["devices"]["sdc"]["tail"]
+    assert tail == summary["devices"]["sdc"]["ops"]["write"]["tail"]
+    assert (tail["cut_us"], tail["count"]) == (28_672, 2)
+    assert tail["share"]["softirq"] == pytest.approx(0.9969, abs=1e-4)
     assert "sdc above 28.7 ms: >99% softirq (2 I/Os)" in render_text(summary.report)
 
 
@@ -276,7 +276,7 @@ def test_the_functions_that_complete_and_raise_are_the_most_frequent(summary_of)
 
 def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
     rates = (1, 8, 8, 0)
-    summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))
+    summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=rate)) for n, rate in enumerate(rates)))
     for reported in (summary["health"]["traced"], summary["devices"]["sdc"]["ops"]["write"]["of"]):
         assert (reported["one_in_least"], reported["one_in"]) == (1, 8)
     assert "traced 1,800 I/Os (1 in 1 to 8, weighed)" in " ".join(render_text(summary.report).split())
@@ -284,11 +284,19 @@ def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
 
 def test_an_outlier_has_all_that_is_known_of_it(summary_of):
     summary = summary_of(ON_DEMAND)
-    (one,) = summary["outliers"]
-    assert one["time"] == "1970-01-12T13:46:50.000000Z"
-    assert (one["total_us"], sum(one["stages_us"].values()) + one["unaccounted_us"]) == (1_238_999, 1_238_999)
-    assert (one["flags"], one["pid"], one["comm"], one["repeats"]) == (["sync"], 4211, "ora_lgwr", 1)
-    assert one["waits"][0]["instead"] == "zpool-data (prio 99)"
+    (given_outlier,) = summary["outliers"]
+    assert given_outlier["time"] == "1970-01-12T13:46:50.000000Z"
+    assert (given_outlier["total_us"], sum(given_outlier["stages_us"].values()) + given_outlier["unaccounted_us"]) == (
+        1_238_999,
+        1_238_999,
+    )
+    assert (given_outlier["flags"], given_outlier["pid"], given_outlier["comm"], given_outlier["repeats"]) == (
+        ["sync"],
+        4211,
+        "ora_lgwr",
+        1,
+    )
+    assert given_outlier["waits"][0]["instead"] == "zpool-data (prio 99)"
     assert summary["devices"]["sdc"]["above"] == {"write": 31}
     assert summary["devices"]["sdc"]["threshold_us"] == 20_000
     assert summary["health"]["suppressed"] == 12
@@ -297,7 +305,7 @@ def test_an_outlier_has_all_that_is_known_of_it(summary_of):
 def test_an_outlier_of_latmons_own_is_a_row_of_its_own_and_says_so(summary_of):
     mine = replace(outlier(), own=True, comm="bpftrace")
     summary = summary_of(frame(0, outliers=(mine, outlier())))
-    assert sorted(one.get("own", False) for one in summary["outliers"]) == [False, True]
+    assert sorted(outlier.get("own", False) for outlier in summary["outliers"]) == [False, True]
     assert "latmon's bpftrace/4211" in render_text(summary.report)
     assert "latmon's ora_lgwr" not in render_text(summary.report)
 
@@ -339,7 +347,10 @@ def test_totals_that_begin_elsewhere_are_both_reported(summary_of, begins):
 def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):
     same = tuple(outlier(10_000_000 + n) for n in range(8))
     summary = summary_of(frame(0, outliers=(outlier(1, total_us=50_000, stages_us={}), *same)), frame(1))
-    assert [(one["total_us"], one["repeats"]) for one in summary["outliers"]] == [(1_238_999, 8), (50_000, 1)]
+    assert [(outlier["total_us"], outlier["repeats"]) for outlier in summary["outliers"]] == [
+        (1_238_999, 8),
+        (50_000, 1),
+    ]
     assert "x8" in render_text(summary.report)
 
 
@@ -366,7 +377,7 @@ def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
     block = summary["softirqs"]["BLOCK"]
     assert (block["count"], block["ran_in"], block["cpus"]) == (2, {"ksoftirqd": 2}, {"1": 2})
     assert block["delay_us"]["max"] == 3990
-    assert [one["thread"] for one in summary["wakeups"]] == ["emlxs_thread", "ora_lgwr"]
+    assert [wakeup["thread"] for wakeup in summary["wakeups"]] == ["emlxs_thread", "ora_lgwr"]
     assert summary["wakeups"][0]["instead"] == {"zpool-data (prio 99)": 2}
     text = render_text(summary.report)
     assert "100% ksoftirqd" in text
@@ -442,8 +453,8 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
 @pytest.mark.parametrize("ran_us", [0, 40_000])
 def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown, ran_us):
     times = {instead: ran_us} if ran_us else {}
-    one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1}, times)
-    text = render_text(summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((one,))})).report)
+    wakeups = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1}, times)
+    text = render_text(summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((wakeups,))})).report)
     line = next(line for line in text.splitlines() if line.startswith("ksoftirqd/0"))
     assert line.endswith(shown)
     assert len(line) <= 79
@@ -497,7 +508,7 @@ def test_the_host_s_context_has_means_the_highest_window_and_what_is_missing(sum
         {"steal": interval_value(0, 200), "dirty": interval_value(2_000_000, 1)},
         {"steal": interval_value(80, 200)},
     ]
-    summary = summary_of(*(replace(frame(0), host_context=one) for one in values))
+    summary = summary_of(*(replace(frame(0), host_context=context_values) for context_values in values))
     assert summary["host_context"] == {
         "steal": {"unit": "share", "mean": 0.2, "highest": 0.4},
         "dirty": {"unit": "bytes", "mean": 2_000_000, "highest": 2_000_000},
@@ -529,7 +540,7 @@ def test_what_a_device_reports_has_its_first_value_and_whether_it_was_read_until
         (state, log, DeviceReport("ioerr_cnt", 1, "device/ioerr_cnt")),
         (state, DeviceReport("ioerr_cnt", 5, "device/ioerr_cnt")),
     ]
-    summary = summary_of(*(replace(frame(0), devices=(replace(device, reports=one),)) for one in rows))
+    summary = summary_of(*(replace(frame(0), devices=(replace(device, reports=row),)) for row in rows))
     assert summary["devices"]["sda"]["reports"] == [
         {"name": "state", "value": "running", "source": "device/state"},
         {"name": "media_errors", "value": 2, "read_until_end": False, "source": "nvme"},
@@ -550,8 +561,8 @@ def test_a_recording_with_any_number_of_reports_has_some_of_them():
 
 
 def test_processes_without_a_probe_have_bytes_alone():
-    one = {Issuer("", "read", "/web.service", "", 7, "dd"): IssuedIO(0, 8192)}
-    (row,) = map(to_json, processes(one, {}).rows)
+    issued_ios_by_issuer = {Issuer("", "read", "/web.service", "", 7, "dd"): IssuedIO(0, 8192)}
+    (row,) = map(to_json, processes(issued_ios_by_issuer, {}).rows)
     assert (row["comm"], row["count"], row["bytes"], row["devices"]) == ("dd", None, 8192, {})
     assert not {"share", "latency_us"} & row.keys()
 
@@ -568,7 +579,7 @@ def test_a_thread_that_does_a_device_s_io_is_named(summary_of, driver, is_named)
     [("device", "sda", "I/O+waits on sda"), ("device", None, "I/O+waits"), ("cached", "sda", "cached")],
 )
 def test_a_slow_operation_does_not_wait_for_its_device_alone(wait, device, text):
-    column = next(one for one in OPERATIONS if one.title == "waited")
+    column = next(column for column in OPERATIONS if column.title == "waited")
     assert column.value(SimpleNamespace(wait=wait, device=device, split=None)) == text
 
 

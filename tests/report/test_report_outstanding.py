@@ -369,13 +369,13 @@ def test_what_was_held_in_the_middle_is_still_reported(summary_of):
 def test_limits_have_their_remarks_and_the_text_reports_what_is_off(summary_of):
     summary = summary_of(*(serial(n) for n in range(3)))
     reported = summary["devices"]["sda"]
-    ids = {row["name"]: [one["id"] for one in row.get("remarks", [])] for row in reported["limits"]}
+    ids = {row["name"]: [remark["id"] for remark in row.get("remarks", [])] for row in reported["limits"]}
     assert ids == {
         "queue_depth": ["depth-low"],
         "queue_type": ["tagged-queueing-off"],
         "wbt_lat_usec": ["writeback-throttling"],
     }
-    assert [one["id"] for one in reported["limits_remarks"]] == ["ceiling-reached"]
+    assert [limits_remark["id"] for limits_remark in reported["limits_remarks"]] == ["ceiling-reached"]
     text = render_text(summary.report)
     assert "limits that are off:" in text
     assert "at its limit of 3 (device/queue_depth) while more I/Os waited" in text
@@ -436,7 +436,7 @@ def test_waiting_i_os_that_the_kernel_does_not_count_are_those_of_the_traced_tim
     reported = summary_of(*frames)["devices"]["sda"]
     assert reported["outstanding"].get("held_at") == held_at
     assert ("at_limit" in reported["outstanding"]) is (held_at is None)
-    remarks = [one["id"] for one in reported["limits_remarks"]]
+    remarks = [limits_remark["id"] for limits_remark in reported["limits_remarks"]]
     assert remarks == ["at-limit" if held_at is None else "ceiling-reached"]
 
 

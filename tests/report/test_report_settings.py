@@ -76,5 +76,5 @@ def test_a_mark_reports_whether_settings_were_read(tmp_path):
     writer.append(frame(0, marks=(Mark("unread", 5_500_000, 1.0), Mark("as before", 5_600_000, 1.1, {}))))
     writer.close()
     summary = summarised(open_recording(tmp_path / "r"))
-    assert [one["changed"] for one in summary["marks"]] == [None, {}]
+    assert [mark["changed"] for mark in summary["marks"]] == [None, {}]
     assert "  1970-01-01T00:00:01.100Z  as before" in render_text(summary.report)

@@ -49,8 +49,8 @@ def slow_lines(totals):
 
 def test_slow_ios_by_hour_and_day_and_the_worst_minute():
     totals = Totals(60_000_000, {DISK.name: DISK})
-    for one in slow_frames((0, 1), (1, 2), (1.5, 5), (25, 4), (26, 0)):
-        totals.add(one)
+    for slow_frame in slow_frames((0, 1), (1, 2), (1.5, 5), (25, 4), (26, 0)):
+        totals.add(slow_frame)
     slow = slow_ios(totals)
     assert [hour.count for hour in slow.times.hours] == [1, 7, 4, 0]
     assert [day.count for day in slow.times.days] == [8, 4]
@@ -72,8 +72,8 @@ def test_of_a_threshold_that_moved_the_range_is_reported(tmp_path):
     """The last one is no bound of what was counted before: 44.4 ms, where the slowest I/O took 25.3 ms."""
     path = tmp_path / "r"
     writer = Writer.create(path, ORIGIN, devices=(DISK,))
-    for one in moving(*(3_100 + 400 * n for n in range(70)), *[44_400] * 110):
-        writer.append(one)
+    for current_frame in moving(*(3_100 + 400 * n for n in range(70)), *[44_400] * 110):
+        writer.append(current_frame)
     writer.close()
     recording = open_recording(path)
     assert any(isinstance(item, Minute) for item in recording.summed())
@@ -113,8 +113,8 @@ def test_the_windows_of_a_minute_count_together_whatever_the_wall_clock_s_minute
 
 def test_of_many_hours_the_worst_are_listed():
     totals = Totals(60_000_000, {DISK.name: DISK})
-    for one in slow_frames(*((hour, hour) for hour in range(40))):
-        totals.add(one)
+    for slow_frame in slow_frames(*((hour, hour) for hour in range(40))):
+        totals.add(slow_frame)
     text = " ".join(" ".join(slow_lines(totals)).split())
     assert "by hour (UTC), the worst: 2026-01-06 04 28, " in text
     assert text.count("2026-01-06 ") >= 12
@@ -123,11 +123,13 @@ def test_of_many_hours_the_worst_are_listed():
 def test_a_volume_is_not_counted_again_and_no_threshold_is_no_count():
     volume = Device("dm-0", 253, 0, kind="dm", members=(DISK.name,))
     totals = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
-    (one,) = slow_frames((0, 3))
-    totals.add(replace(one, tables={ABOVE: {**one[ABOVE], Flow("dm-0", "read"): 3}}))
+    (slow_frame,) = slow_frames((0, 3))
+    totals.add(replace(slow_frame, tables={ABOVE: {**slow_frame[ABOVE], Flow("dm-0", "read"): 3}}))
     assert slow_ios(totals).times.days[0].count == 3
     alone = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
-    alone.add(replace(one, tables={ABOVE: {Flow("dm-0", "read"): 3}}, thresholds_us={"dm-0": 2000}, histograms={}))
+    alone.add(
+        replace(slow_frame, tables={ABOVE: {Flow("dm-0", "read"): 3}}, thresholds_us={"dm-0": 2000}, histograms={})
+    )
     assert slow_ios(alone).times.days[0].count == 3  # its disk is known and not measured
     assert slow_ios(Totals(60_000_000)) is None
     (none,) = slow_frames((0, 0))
@@ -142,8 +144,8 @@ READS = Flow(DISK.name, "read")
 def slo_of(slo_us, *windows, threshold_us=None):
     """Return the times of an SLO after windows of one minute, each with these latencies in us."""
     slo = SlowTimes(slo_us)
-    for seq, one in enumerate(windows):
-        reads = one if isinstance(one, Histogram) else Histogram.record(one)
+    for seq, window in enumerate(windows):
+        reads = window if isinstance(window, Histogram) else Histogram.record(window)
         thresholds = {} if threshold_us is None else {DISK.name: threshold_us}
         above = {} if threshold_us is None else {READS: 7}
         when = {"wall": DAY + 60 * (seq + 1), "dt_us": 60_000_000}
@@ -188,9 +190,9 @@ def check_a_week(path, tmp_path, capsys, windows):
     """Check the hours, days and the map of a week; `windows` of an hour."""
     assert main(["report", str(path), "--json", "--slo", "20ms"]) == 0
     slo = json.loads(capsys.readouterr().out)["slo"]
-    assert [one["count"] for one in slo["days"]] == [3 * windows] * 7
+    assert [day["count"] for day in slo["days"]] == [3 * windows] * 7
     assert len(slo["hours"]) == 7 * 24
-    assert {one["start"][11:13] for one in slo["hours"] if one["count"]} == {"03"}
+    assert {hour["start"][11:13] for hour in slo["hours"] if hour["count"]} == {"03"}
     out = tmp_path / "week.html"
     assert main(["report", str(path), "--html", str(out), "--slo", "20ms"]) == 0
     page = out.read_text()

@@ -18,13 +18,13 @@ def traced(mono_us=0, sector=0, size=4096, op="read", **fields):
 
 
 def test_an_io_that_was_inserted_has_the_steps_of_btt():
-    one = traced(
+    outlier = traced(
         stages_us={"queue": 30, "requeue": 5, "hba": 100, "irq": 2, "softirq": 3, "resume": 50},
         unaccounted_us=1,
         admission_us=7,
         inserted_us=10,
     )
-    assert steps(one) == {"Q2G": 7, "G2I": 10, "I2D": 20, "requeue": 5, "D2C": 106, "Q2C": 148}
+    assert steps(outlier) == {"Q2G": 7, "G2I": 10, "I2D": 20, "requeue": 5, "D2C": 106, "Q2C": 148}
 
 
 def test_an_io_that_was_never_inserted_has_no_g2i():
@@ -39,9 +39,11 @@ def test_without_the_stages_only_the_whole_is_known():
 def test_q2c_is_the_sum_of_the_other_steps(known, requeue, admission, inserted):
     queue, hba, unaccounted = known
     stages = {"queue": queue, "hba": hba} | ({} if requeue is None else {"requeue": requeue})
-    found = steps(traced(stages_us=stages, unaccounted_us=unaccounted, admission_us=admission, inserted_us=inserted))
-    assert found.pop("Q2C") == sum(found.values())
-    assert min(found.values()) >= 0
+    actual_steps = steps(
+        traced(stages_us=stages, unaccounted_us=unaccounted, admission_us=admission, inserted_us=inserted)
+    )
+    assert actual_steps.pop("Q2C") == sum(actual_steps.values())
+    assert min(actual_steps.values()) >= 0
 
 
 def test_a_table_has_exact_sums_and_counts():
@@ -52,8 +54,8 @@ def test_a_table_has_exact_sums_and_counts():
     rows = {step.name: histogram for step, histogram in table.step_rows()}
     assert list(rows) == ["Q2G", "G2D", "D2C", "Q2C"]
     assert (rows["D2C"].count, rows["D2C"].sum, rows["D2C"].max) == (4, 245, 180)
-    assert rows["Q2C"].sum == sum(one.sum for name, one in rows.items() if name != "Q2C")
-    assert [(op, one.count) for op, one in table.op_rows()] == [("read", 3), ("write", 1)]
+    assert rows["Q2C"].sum == sum(row.sum for name, row in rows.items() if name != "Q2C")
+    assert [(op, histogram.count) for op, histogram in table.op_rows()] == [("read", 3), ("write", 1)]
     assert [name for name, _ in table.stage_rows()] == ["admission", "queue", "hba"]
     assert (table.ios, table.bytes) == (4, 4 * 4096)
 

@@ -186,11 +186,11 @@ def clocks_of(*before):
 )
 def test_clocks_of_a_process_in_a_time_namespace(before, offsets_s):
     """The kernel's clocks are the same, and each process knows when it began, which /proc has on another clock."""
-    found = clocks_of(*before)
-    assert found["offsets_s"] == offsets_s
+    clocks = clocks_of(*before)
+    assert clocks["offsets_s"] == offsets_s
     kernel_s = [time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)]
-    assert found["kernel_s"] == pytest.approx(kernel_s, abs=60)
-    assert found["own"] == [True, False, True]
+    assert clocks["kernel_s"] == pytest.approx(kernel_s, abs=60)
+    assert clocks["own"] == [True, False, True]
 
 
 NEW_TIME = """

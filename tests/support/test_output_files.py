@@ -246,11 +246,11 @@ def test_what_is_replaced_after_the_check_is_not_followed(sticky, target, monkey
     real = trust._Walk.shared
 
     def replaced(walk):
-        found = real(walk)
+        flaw = real(walk)
         if walk.at == directory and not directory.is_symlink():
             directory.rename(sticky / "moved")
             give(link(directory, target))
-        return found
+        return flaw
 
     monkeypatch.setattr(trust._Walk, "shared", replaced)
     operate(directory / "file")

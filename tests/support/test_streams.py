@@ -128,7 +128,7 @@ def test_demo_and_import_write_to_a_pipe(tmp_path):
 )
 def test_readers_take_a_pipe(recorded, piped, capfd, words):
     piped(recorded.read_bytes())
-    assert main([str(recorded) if one == "FILE" else one for one in words]) == 0
+    assert main([str(recorded) if word == "FILE" else word for word in words]) == 0
     assert capfd.readouterr().out
 
 
@@ -175,7 +175,7 @@ def test_standard_output_is_one_part(tmp_path, monkeypatch):
             rotation.append(frame(seq))
         rotation.close()
     assert sum(isinstance(one, Frame) for one in open_recording(tmp_path / "out")) == 5
-    assert {one.name for one in tmp_path.iterdir()} == {"out"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
 class Terminal:

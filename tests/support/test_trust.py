@@ -364,7 +364,7 @@ def test_every_program_is_started_with_the_checked_environment():
     """All but the collector and ssh: the one becomes the user, whose HOME it needs, and is started with -s, the other
     runs as the user, after root was given up."""
     starts = {
-        (path.name, next((ast.unparse(one.value) for one in call.keywords if one.arg == "env"), ""))
+        (path.name, next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "env"), ""))
         for tree in ("latmon", "backends")
         for path in (ROOT / tree).rglob("*.py")
         if re.search(r"\b(subprocess|asyncio)\.", text := path.read_text())
@@ -488,11 +488,11 @@ class TestProbes:
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """One without its tests, for all tests: what they change they change back."""
-    made = tmp_path_factory.mktemp("checkout")
+    checkout = tmp_path_factory.mktemp("checkout")
     for name in ("latmon", "backends", "probes", "schemas", "themes", "tours"):
-        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("*.pyc.*"))
-    subprocess.run(["chmod", "-R", "g-w,o-w", made], check=True)
-    return made
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("*.pyc.*"))
+    subprocess.run(["chmod", "-R", "g-w,o-w", checkout], check=True)
+    return checkout
 
 
 @contextlib.contextmanager

@@ -59,22 +59,22 @@ def test_a_fraction_of_a_second_is_kept(zone):
 
 def stamps(*periods):
     """A frame a second; each stretch is what the clock shows."""
-    walls = [float(one) for some in periods for one in some]
+    walls = [float(one) for period in periods for one in period]
     return Stamps([1_000_000 * at for at in range(len(walls))], walls)
 
 
 def test_a_time_that_a_clock_showed_twice_is_the_one_beside_the_user():
-    some = stamps(range(1000, 1100), range(1040, 1200))  # set back by a minute
-    assert some.at_wall(1060, 10_000_000).mono_us == 60_000_000
-    assert some.at_wall(1060, 150_000_000).mono_us == 120_000_000
-    assert some.at_wall(1150, 0).mono_us == 210_000_000
-    assert some.at_wall(1010.4, 250_000_000).mono_us == 10_000_000
+    given_stamps = stamps(range(1000, 1100), range(1040, 1200))  # set back by a minute
+    assert given_stamps.at_wall(1060, 10_000_000).mono_us == 60_000_000
+    assert given_stamps.at_wall(1060, 150_000_000).mono_us == 120_000_000
+    assert given_stamps.at_wall(1150, 0).mono_us == 210_000_000
+    assert given_stamps.at_wall(1010.4, 250_000_000).mono_us == 10_000_000
 
 
 def test_a_time_that_is_in_a_gap_or_beyond_is_the_closest():
-    some = stamps(range(1000, 1010), range(1100, 1110))
-    assert some.at_wall(1080).wall == 1100
-    assert some.at_wall(1020).wall == 1009
-    assert some.at_wall(0).wall == 1000
-    assert some.at_wall(9999).wall == 1109
+    given_stamps = stamps(range(1000, 1010), range(1100, 1110))
+    assert given_stamps.at_wall(1080).wall == 1100
+    assert given_stamps.at_wall(1020).wall == 1009
+    assert given_stamps.at_wall(0).wall == 1000
+    assert given_stamps.at_wall(9999).wall == 1109
     assert stamps([5]).at_wall(7).wall == 5

@@ -120,26 +120,26 @@ async def on_demand(tmp_path):
         path.chmod(0o755)
         roots = {"sys": tmp_path, "proc": tmp_path}
         options = Options(stages=mode, devices=globs, budget_percent=budget, max_overhead=limit, **roots)
-        here = TracerHost(
+        tracer_host = TracerHost(
             tier="C",
             always_on={},
             devices=lambda: devices,
-            selects=lambda one: not globs or one.name in globs,
-            device_name={one.major << 20 | one.minor: name for name, one in devices.items()}.get,
+            selects=lambda device: not globs or device.name in globs,
+            device_name={device.major << 20 | device.minor: name for name, device in devices.items()}.get,
             threads=Threads(tmp_path),
             cgroup=unnamed_cgroup,
             mounts=MountTable(tmp_path),
         )
         tool = BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
-        programs = BpftracePrograms(options, here, INVENTORY)
-        one = OnDemand(options, launcher(tool), programs, clock, always_on=lambda: 1)
-        made.append(one)
-        one.begin()
-        return one
+        programs = BpftracePrograms(options, tracer_host, INVENTORY)
+        on_demand = OnDemand(options, launcher(tool), programs, clock, always_on=lambda: 1)
+        made.append(on_demand)
+        on_demand.begin()
+        return on_demand
 
     yield make
-    for one in made:
-        await one.close()
+    for current_on_demand in made:
+        await current_on_demand.close()
 
 
 @pytest.fixture
@@ -189,22 +189,22 @@ class Refuses(Filtered):
 
 async def test_all_traces_a_sample_of_a_fast_disk(on_demand, programs):
     """Without a restart; a slower rate makes it finer again."""
-    one = on_demand(BY_THE_CLOCK, mode="all")
-    await until(one, traced)
+    tracer = on_demand(BY_THE_CLOCK, mode="all")
+    await until(tracer, traced)
     for ios, one_in in ((100_000, 64), (7_000, 4), (100, 1)):
-        await until(one, lambda frame, wanted=one_in: frame.traced.one_in == wanted, busy(ios))
-        assert one._launcher.written[SAMPLE] == one_in - 1
+        await until(tracer, lambda frame, wanted=one_in: frame.traced.one_in == wanted, busy(ios))
+        assert tracer._launcher.written[SAMPLE] == one_in - 1
     assert len(programs()) == 1
 
 
 async def test_where_no_sample_can_be_written_each_one_is_traced(on_demand, programs):
-    one = on_demand(mode="all", launcher=Refuses)
-    await until(one, traced)
-    await until(one, lambda _frame: bool(one._launcher.changes), busy(100_000))
-    seen = [with_tracer(one, busy(100_000)) for _ in range(3)]
+    tracer = on_demand(mode="all", launcher=Refuses)
+    await until(tracer, traced)
+    await until(tracer, lambda _frame: bool(tracer._launcher.changes), busy(100_000))
+    seen = [with_tracer(tracer, busy(100_000)) for _ in range(3)]
     await asyncio.sleep(0.1)
     assert {frame.traced.one_in for frame in seen} <= {0, 1}
-    assert (len(one._launcher.changes), len(programs())) == (1, 1)
+    assert (len(tracer._launcher.changes), len(programs())) == (1, 1)
 
 
 def busy(ios):
@@ -224,75 +224,75 @@ async def test_all_is_from_the_start_and_for_every_device(on_demand, programs):
 
 
 async def test_basic_starts_nothing(on_demand, programs):
-    one = on_demand(mode="basic")
-    one.request_tracing(("sda",))
+    tracer = on_demand(mode="basic")
+    tracer.request_tracing(("sda",))
     await asyncio.sleep(0.2)
-    assert with_tracer(one, FRAME) == FRAME
+    assert with_tracer(tracer, FRAME) == FRAME
     assert programs() == []
 
 
 async def test_who_looks_is_served_and_the_kernel_filters(on_demand, programs):
-    one = on_demand()
+    tracer = on_demand()
     await asyncio.sleep(0.1)
     assert programs() == []
-    one.request_tracing(("sdb",))
-    seen = await until(one, traced)
+    tracer.request_tracing(("sdb",))
+    seen = await until(tracer, traced)
     assert seen[-1].traced.devices == ("sdb",)
     assert seen.notice == "tracing stages of sdb while this screen is open"
-    assert one._launcher.traced == {8 << 20 | 16}
+    assert tracer._launcher.traced == {8 << 20 | 16}
     assert "@traced[(uint64)4294967296] = (uint64)0;" in programs()[0]
 
 
 async def test_a_device_without_requests_is_traced_at_its_members(on_demand):
-    one = on_demand()
-    one.request_tracing(("dm-0",))
-    assert (await until(one, traced))[-1].traced.devices == ("dm-0", "sda", "sdb")
+    tracer = on_demand()
+    tracer.request_tracing(("dm-0",))
+    assert (await until(tracer, traced))[-1].traced.devices == ("dm-0", "sda", "sdb")
 
 
 async def test_bios_are_traced_unless_all_devices_have_requests_and_some_are_wanted(on_demand, programs):
     only = {"sda": DEVICES["sda"]}
     await until(on_demand(mode="all", devices=only), traced)
     for devices in (DEVICES, only):
-        one = on_demand(devices=devices)
-        one.request_tracing(("sda",))
-        await until(one, traced)
+        tracer = on_demand(devices=devices)
+        tracer.request_tracing(("sda",))
+        await until(tracer, traced)
     assert ["@bios_c_" in program for program in programs()] == [True, True, False]
 
 
 async def test_the_first_device_without_requests_takes_the_scripts_for_bios_in(on_demand, programs):
     devices = {"sda": DEVICES["sda"]}
-    one = on_demand(BY_THE_CLOCK, devices=devices)
-    one.request_tracing(("sda",))
-    await until(one, traced)
+    tracer = on_demand(BY_THE_CLOCK, devices=devices)
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
     devices["dm-0"] = DEVICES["dm-0"]
-    one.request_tracing(("dm-0",))
-    seen = await until(one, lambda frame: "took over" in frame.health.notice)
+    tracer.request_tracing(("dm-0",))
+    seen = await until(tracer, lambda frame: "took over" in frame.health.notice)
     assert "another tracer took over for a device without requests" in seen.notice
-    assert "dm-0" in (await until(one, traced))[-1].traced.devices
+    assert "dm-0" in (await until(tracer, traced))[-1].traced.devices
     assert ["@bios_c_" in program for program in programs()] == [False, True]
 
 
 async def test_operations_on_files_are_traced_once_a_screen_shows_them(on_demand, programs):
-    one = on_demand(BY_THE_CLOCK)
-    one.request_tracing(("sda",))
-    without = (await until(one, traced))[-1].traced.absent
+    tracer = on_demand(BY_THE_CLOCK)
+    tracer.request_tracing(("sda",))
+    without = (await until(tracer, traced))[-1].traced.absent
     assert {missing.name for missing in without} >= {FILES}
     assert "while a live screen 2 is open" in next(missing.reason for missing in without if missing.name == FILES)
-    one.request_tracing(("sda",), files=True)
-    seen = await until(one, lambda frame: traced(frame) and FILES not in {each.name for each in frame.traced.absent})
+    tracer.request_tracing(("sda",), files=True)
+    seen = await until(tracer, lambda frame: traced(frame) and FILES not in {each.name for each in frame.traced.absent})
     assert not [frame for frame in seen if {each.reason for each in frame.traced.absent} & {TRACER_STARTING}]
-    seen += await until(one, lambda frame: "took over" in frame.health.notice)
+    seen += await until(tracer, lambda frame: "took over" in frame.health.notice)
     assert "another tracer took over for operations on files" in seen.notice
     assert re.search(r"interrupts, softirqs and wake-ups were not counted for up to \d+\.\d s", seen.notice)
     assert "no stage was traced" not in seen.notice
     # The first one's filter is emptied once; the second one has its own.
     sda = 8 << 20
-    assert one._launcher.changes == [{sda: True}, {sda: True}, {SAMPLE: 0}, {sda: 0}]
+    assert tracer._launcher.changes == [{sda: True}, {sda: True}, {SAMPLE: 0}, {sda: 0}]
     assert ["@files_c_" in program for program in programs()] == [False, True]
-    one._demand._looked_at_files -= LOOKED_S
-    one.request_tracing(("sda",))
+    tracer._demand._looked_at_files -= LOOKED_S
+    tracer.request_tracing(("sda",))
     for _ in range(5):
-        await until(one, traced)
+        await until(tracer, traced)
     assert len(programs()) == 2, "a restart for a screen that was left would only lose data"
 
 
@@ -303,10 +303,10 @@ def created(name, major, minor=0, **others):
 async def test_a_volume_that_is_created_later_is_followed_by_the_program_that_runs(on_demand, programs):
     """Its filter leaves out the majors of devices with requests, never dm's: other volumes may have none."""
     devices = {"sda": DEVICES["sda"], "dm-0": Device("dm-0", 253, 0, kind="dm"), "loop0": Device("loop0", 7, 0)}
-    one = on_demand(mode="all", devices=devices)
-    await until(one, traced)
+    tracer = on_demand(mode="all", devices=devices)
+    await until(tracer, traced)
     devices |= {"dm-1": created("dm-1", 253, 1, kind="dm"), "zram0": created("zram0", 252)}
-    seen = await until(one, lambda frame: "dm-1" in frame.health.notice)
+    seen = await until(tracer, lambda frame: "dm-1" in frame.health.notice)
     assert "dm-1, zram0: the ages of its I/Os in flight are not known" in seen.notice
     (program,) = programs()
     assert {int(number) for number in re.findall(r"\$major != (\d+)", program)} == {0, 7, 8}
@@ -314,31 +314,31 @@ async def test_a_volume_that_is_created_later_is_followed_by_the_program_that_ru
 
 async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_there(on_demand, programs):
     devices = {"nvme0n1": Device("nvme0n1", 259, 0)}
-    one = on_demand(mode="all", devices=devices)
-    await until(one, traced)
+    tracer = on_demand(mode="all", devices=devices)
+    await until(tracer, traced)
     for _ in range(2):
         devices["nvme1n1"] = created("nvme1n1", 259, 1, kind="nvme-head")
-        seen = await until(one, lambda frame: frame.health.notice)
+        seen = await until(tracer, lambda frame: frame.health.notice)
         text = "its bios are not traced: its major, 259, had only devices with requests before"
         assert seen.notice == f"nvme1n1: {text}"
         del devices["nvme1n1"]
-        seen = await until(one, lambda _: not one._notices._unfollowed)
+        seen = await until(tracer, lambda _: not tracer._notices._unfollowed)
         assert seen.notice == ""
     assert len(programs()) == 1
 
 
 async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, programs):
     devices = {"sda": DEVICES["sda"]}
-    one = on_demand(mode="all", devices=devices, globs=("sda", "sdb"))
-    await until(one, traced)
+    tracer = on_demand(mode="all", devices=devices, globs=("sda", "sdb"))
+    await until(tracer, traced)
     devices["sdb"] = DEVICES["sdb"]
-    await until(one, lambda frame: "sdb" in frame.traced.devices)
+    await until(tracer, lambda frame: "sdb" in frame.traced.devices)
     del devices["sda"]
-    await until(one, lambda frame: frame.traced.devices == ("sdb",))
+    await until(tracer, lambda frame: frame.traced.devices == ("sdb",))
     sda, sdb = 8 << 20, 8 << 20 | 16
-    assert one._launcher.traced == {sdb}
+    assert tracer._launcher.traced == {sdb}
     # An entry that stays keeps its time: starts from before it are not used.
-    assert one._launcher.changes == [{sda: True}, {sdb: True}, {sda: False}]
+    assert tracer._launcher.changes == [{sda: True}, {sdb: True}, {sda: False}]
     assert len(programs()) == 1
 
 
@@ -411,22 +411,22 @@ class WithoutRights(Refused):
 
 async def test_where_no_filter_can_be_written_one_program_is_compiled(on_demand, programs):
     """Without root the kernel opens no map by its number, which is known before the first program is."""
-    one = on_demand(devices=MANY, launcher=WithoutRights)
-    one.request_tracing(("sd0",))
-    seen = await until(one, traced)
+    tracer = on_demand(devices=MANY, launcher=WithoutRights)
+    tracer.request_tracing(("sd0",))
+    seen = await until(tracer, traced)
     assert seen.notice == "tracing stages of all devices: the tracer's filter can't be written here"
     assert ["1 == 1 || @traced[" in program for program in programs()] == [True]
 
 
 async def test_all_are_traced_where_the_filter_can_not_be_written_and_it_is_reported(on_demand, programs):
-    one = on_demand(devices=MANY, launcher=Refused)
-    one.request_tracing(("sd0",))
-    seen = await until(one, traced)
+    tracer = on_demand(devices=MANY, launcher=Refused)
+    tracer.request_tracing(("sd0",))
+    seen = await until(tracer, traced)
     assert seen.notice == "tracing stages of all devices: the tracer's filter can't be written here"
     assert seen[-1].traced.devices == ()
-    one.request_tracing(("sd1",))
+    tracer.request_tracing(("sd1",))
     await asyncio.sleep(0.2)
-    assert (await until(one, traced))[-1].traced.devices == ()
+    assert (await until(tracer, traced))[-1].traced.devices == ()
     assert ["1 == 1 || @traced[" in program for program in programs()] == [False, True]
 
 
@@ -443,14 +443,14 @@ class FailsOnce(Filtered):
 async def test_a_filter_that_could_not_be_written_is_tried_again_after_a_while(on_demand, programs):
     """A start meanwhile compiles one program, not two."""
     later_s = [0.0]
-    one = on_demand(devices=MANY, launcher=FailsOnce, clock=lambda: time.monotonic() + later_s[0])
+    tracer = on_demand(devices=MANY, launcher=FailsOnce, clock=lambda: time.monotonic() + later_s[0])
     devices = []
     for name, later_s[0] in (("sd0", 0.0), ("sd1", 60.0), ("sd2", 60.0 + PAUSE_S)):
-        one.set_stages("auto")
-        one.request_tracing((name,))
-        devices.append((await until(one, traced))[-1].traced.devices)
-        one.set_stages("basic")
-        await until(one, lambda _: not one.runs)
+        tracer.set_stages("auto")
+        tracer.request_tracing((name,))
+        devices.append((await until(tracer, traced))[-1].traced.devices)
+        tracer.set_stages("basic")
+        await until(tracer, lambda _: not tracer.runs)
     assert devices == [(), (), ("sd2",)]
     assert ["1 == 1 || @traced[" in program for program in programs()] == [False, True, True, False]
 
@@ -461,16 +461,16 @@ class EndsOnce(FailsOnce):
     async def trace_devices(self, pid, traced):
         if not self.failed:
             first = psutil.Process(pid)
-            for one in (*first.children(recursive=True), first):
+            for child in (*first.children(recursive=True), first):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    child.kill()
         return await super().trace_devices(pid, traced)
 
 
 async def test_the_end_of_a_process_is_no_reason_to_trace_all_devices(on_demand, programs):
-    one = on_demand(launcher=EndsOnce)
-    one.request_tracing(("sda",))
-    seen = await until(one, lambda frame: len(programs()) > 1 and traced(frame))
+    tracer = on_demand(launcher=EndsOnce)
+    tracer.request_tracing(("sda",))
+    seen = await until(tracer, lambda frame: len(programs()) > 1 and traced(frame))
     assert seen[-1].traced.devices == ("sda",)
     assert "the tracer ended and is restarted" in seen.notice
     assert ["1 == 1 || @traced[" in program for program in programs()] == [False, False]
@@ -492,12 +492,12 @@ class Unanswered(Direct):
 
 
 async def test_a_process_whose_filter_is_being_written_is_ended_with_the_capture(on_demand):
-    one = on_demand(launcher=Unanswered)
-    one.request_tracing(("sda",))
+    tracer = on_demand(launcher=Unanswered)
+    tracer.request_tracing(("sda",))
     async with asyncio.timeout(60):
-        await one._launcher.asked.wait()
-    await one.close()
-    assert not psutil.pid_exists(one._launcher.pid)
+        await tracer._launcher.asked.wait()
+    await tracer.close()
+    assert not psutil.pid_exists(tracer._launcher.pid)
 
 
 HIDDEN = {name: Device(name, 0, 0, kind="nvme-path") for name in ("nvme0c0n1", "nvme1c1n1")}
@@ -505,23 +505,23 @@ HIDDEN = {name: Device(name, 0, 0, kind="nvme-path") for name in ("nvme0c0n1", "
 
 async def test_a_hidden_path_without_a_number_does_not_have_all_devices_traced(on_demand):
     """Its number 0 is the filter's key for all devices."""
-    one = on_demand(devices=DEVICES | HIDDEN)
-    one.request_tracing(("nvme0c0n1", "sda"))
-    assert (await until(one, traced))[-1].traced.devices == ("sda",)
-    assert one._launcher.traced == {8 << 20}
+    tracer = on_demand(devices=DEVICES | HIDDEN)
+    tracer.request_tracing(("nvme0c0n1", "sda"))
+    assert (await until(tracer, traced))[-1].traced.devices == ("sda",)
+    assert tracer._launcher.traced == {8 << 20}
 
 
 async def test_all_devices_are_traced_for_a_hidden_path_alone_and_it_is_reported(on_demand):
-    one = on_demand(devices=DEVICES | HIDDEN)
-    one.request_tracing(("nvme0c0n1",))
-    seen = await until(one, traced)
+    tracer = on_demand(devices=DEVICES | HIDDEN)
+    tracer.request_tracing(("nvme0c0n1",))
+    seen = await until(tracer, traced)
     assert seen.notice.startswith("tracing stages of all devices: the kernel gives nvme0c0n1 no number")
 
 
 async def test_a_device_that_is_not_there_is_reported(on_demand):
-    one = on_demand()
-    one.request_tracing(("sdx",))
-    seen = await until(one, traced)
+    tracer = on_demand()
+    tracer.request_tracing(("sdx",))
+    seen = await until(tracer, traced)
     assert seen.notice == f"tracing stages of all devices: sdx not found; {NO_AGES}"
 
 
@@ -547,11 +547,11 @@ async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand)
     frame = replace(
         FRAME, tables={ABOVE: {read: 2}}, thresholds_us={"sda": 9_000}, health=Health(suppressed=1, lost_events=1)
     )
-    one, windows = on_demand(BIOS, mode="all"), []
+    tracer, windows = on_demand(BIOS, mode="all"), []
     async with asyncio.timeout(60):
         while not windows or not windows[-1].interval[ABOVE]:
             await asyncio.sleep(0.02)
-            part = one.part(frame)
+            part = tracer.part(frame)
             windows.append(part.window)
     reported = windows[-1].interval
     assert reported[ABOVE] == {dm: 5}
@@ -565,38 +565,38 @@ async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand)
 
 async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch):
     """The reported ones of the wanted device and its members: none was there for bios."""
-    one = on_demand()
-    one.request_tracing(("dm-0",))
-    await until(one, traced)
+    tracer = on_demand()
+    tracer.request_tracing(("dm-0",))
+    await until(tracer, traced)
     window = TracerWindow(TracerInterval(in_flight=InFlightList(devices=("dm-0", "sda")), ages_of=("inflight",)))
-    one._process.taken = lambda: window
-    assert with_tracer(one, FRAME).in_flight.devices == ("sda",)
-    run = one._process.run
+    tracer._process.taken = lambda: window
+    assert with_tracer(tracer, FRAME).in_flight.devices == ("sda",)
+    run = tracer._process.run
     reported = TracerWindow(TracerInterval(in_flight=InFlightList()), ticks=1)
     monkeypatch.setattr(run._ticks, "taken", lambda: reported)
     assert run.taken().interval.in_flight.devices == run.target.devices == ("dm-0", "sda", "sdb")
 
 
 async def test_other_devices_are_taken_in(on_demand, programs):
-    one = on_demand()
-    one.request_tracing(("sda",))
-    await until(one, traced)
-    one.request_tracing(("sdb",))
-    seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
+    tracer = on_demand()
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
+    tracer.request_tracing(("sdb",))
+    seen = await until(tracer, lambda frame: frame.traced.devices == ("sda", "sdb"))
     assert seen.notice == "", "the screen names the devices that are traced"
-    one.request_tracing(())
-    seen = await until(one, lambda frame: frame.traced.devices == ())
+    tracer.request_tracing(())
+    seen = await until(tracer, lambda frame: frame.traced.devices == ())
     assert "tracing stages" not in seen.notice
     assert all(frame.traced.one_in == 1 for frame in seen if not frame.traced.absent)
-    assert one._launcher.traced == {0}
+    assert tracer._launcher.traced == {0}
     assert len(programs()) == 1
 
 
 async def test_a_window_names_the_devices_that_were_traced_in_a_part_of_it(on_demand):
-    one = on_demand()
-    one.request_tracing(("sda",))
-    await until(one, traced)
-    run = one._process.run
+    tracer = on_demand()
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
+    run = tracer._process.run
     run.retarget(run.want, replace(run.target, devices=("sdb",), numbers=(8 << 20 | 16,)))
     assert run._devices == ("sda", "sdb")
     run.retarget(run.want, replace(run.target, devices=(), numbers=()))
@@ -605,20 +605,20 @@ async def test_a_window_names_the_devices_that_were_traced_in_a_part_of_it(on_de
 
 
 async def test_tracing_stops_when_no_screen_shows_stages(on_demand):
-    one = on_demand()
-    one.request_tracing(("sda",))
-    await until(one, traced)
-    one.set_stages("auto")
+    tracer = on_demand()
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
+    tracer.set_stages("auto")
     seen = await until(
-        one,
+        tracer,
         lambda frame: "no longer traced: no open screen shows them" in frame.health.notice,
     )
-    assert not one.runs
+    assert not tracer.runs
     assert seen[-1].traced.absent == ()
 
 
 async def test_slow_devices_are_traced_by_themselves(on_demand):
-    one = on_demand()
+    tracer = on_demand()
     slow = [
         Frame(
             seq=n,
@@ -631,21 +631,21 @@ async def test_slow_devices_are_traced_by_themselves(on_demand):
         for n in range(3)
     ]
     for frame in slow:
-        one.part(frame)
-    seen = await until(one, traced)
+        tracer.part(frame)
+    seen = await until(tracer, traced)
     assert seen.notice == "tracing stages of sda: I/Os above 20 ms"
 
 
 async def test_an_end_is_reported_and_mended_and_not_for_ever(on_demand, programs):
-    one = on_demand(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
-    seen = await until(one, lambda frame: "not traced for" in frame.health.notice)
+    tracer = on_demand(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
+    seen = await until(tracer, lambda frame: "not traced for" in frame.health.notice)
     assert seen.notice.count("ended and is restarted (out of luck)") == 3
     assert "ended 4 times within a minute, the last time: out of luck" in seen.notice
     assert len(programs()) == 4
-    paused = (await until(one, lambda _: True))[-1]
+    paused = (await until(tracer, lambda _: True))[-1]
     assert "ended 4 times" in paused.traced.absent[0].reason
-    one.set_stages("all")
-    await until(one, lambda _: one.runs)  # the user's word ends the pause
+    tracer.set_stages("all")
+    await until(tracer, lambda _: tracer.runs)  # the user's word ends the pause
 
 
 async def test_where_the_kernel_takes_no_joined_program_the_scripts_are_apart(on_demand, programs):
@@ -670,12 +670,12 @@ async def test_a_silent_process_is_replaced(on_demand, monkeypatch):
 async def test_a_process_is_not_silent_while_its_reader_is_stopped(on_demand, programs):
     """An hour passes between two readings."""
     stopped_s = [0.0]
-    one = on_demand(mode="all", clock=lambda: time.monotonic() + stopped_s[0])
-    seen = await until(one, traced)
+    tracer = on_demand(mode="all", clock=lambda: time.monotonic() + stopped_s[0])
+    seen = await until(tracer, traced)
     for _ in range(3):
         stopped_s[0] += 3600
         await asyncio.sleep(0.1)
-        seen += await until(one, traced)
+        seen += await until(tracer, traced)
     assert "printed nothing" not in seen.notice
     assert len(programs()) == 1
 
@@ -691,28 +691,30 @@ async def test_a_script_that_is_refused_is_left_out(on_demand, programs):
 
 
 async def test_where_none_runs_it_is_reported_once_and_tried_again_later(on_demand, programs):
-    one = on_demand("echo 'ERROR: no' >&2; exit 1", mode="all")
-    seen = await until(one, lambda frame: "no script of the tracer runs here" in frame.health.notice)
+    tracer = on_demand("echo 'ERROR: no' >&2; exit 1", mode="all")
+    seen = await until(tracer, lambda frame: "no script of the tracer runs here" in frame.health.notice)
     tries = len(programs())
     await asyncio.sleep(0.2)
     assert len(programs()) == tries
     assert "no" in seen[-1].traced.absent[0].reason
-    one.set_stages("auto")
-    assert with_tracer(one, FRAME).traced.absent == ()
+    tracer.set_stages("auto")
+    assert with_tracer(tracer, FRAME).traced.absent == ()
 
 
 async def test_a_lack_of_rights_is_no_scripts_fault(on_demand, programs):
-    one = on_demand("echo 'ERROR: bpftrace currently only supports running as the root user.' >&2; exit 1", mode="all")
-    await until(one, lambda frame: "root user" in frame.health.notice)
+    tracer = on_demand(
+        "echo 'ERROR: bpftrace currently only supports running as the root user.' >&2; exit 1", mode="all"
+    )
+    await until(tracer, lambda frame: "root user" in frame.health.notice)
     assert len(programs()) == 1
 
 
 async def test_many_requests_are_sampled_from_the_beginning(on_demand, programs):
-    one = on_demand()
+    tracer = on_demand()
     busy = Frame(seq=1, wall=0.0, mono_us=1, dt_us=10**6, seen={Flow("sda", "read"): Completed(100_000, 0)})
-    one.part(busy)
-    one.request_tracing(())
-    seen = await until(one, traced, busy)
+    tracer.part(busy)
+    tracer.request_tracing(())
+    seen = await until(tracer, traced, busy)
     assert seen[-1].traced.one_in == 16
     assert seen.notice == f"tracing stages of all devices, one I/O in 16 while this screen is open; {NO_AGES}"
     assert "@stages_c_" in programs()[-1]
@@ -739,9 +741,9 @@ def measuring(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_demand, programs):
-    one = on_demand(launcher=lambda tool: Measured(tool, 1.0))
-    one.request_tracing((), files=True)
-    seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
+    tracer = on_demand(launcher=lambda tool: Measured(tool, 1.0))
+    tracer.request_tracing((), files=True)
+    seen = await until(tracer, lambda frame: "has no budget" in frame.health.notice)
     assert "the budget is 5 %" in seen.notice
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 4}
     assert "tracing stages of all devices, only requests while" in seen.notice
@@ -751,19 +753,19 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
     assert {"resume", "handlers"} < lean[-1]
     assert ["@irqs_c_" in program for program in programs()] == [True, False, False]
     assert any(frame.health.probe_cpu_percent for frame in seen)
-    after = (await until(one, lambda _: True))[-1]
+    after = (await until(tracer, lambda _: True))[-1]
     assert "budget" in after.traced.absent[0].reason
-    assert one._launcher.counting[-1] is False
+    assert tracer._launcher.counting[-1] is False
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 @pytest.mark.parametrize("budget", [0.0, 30.0])
 async def test_a_limit_below_the_budget_is_what_the_notice_names(on_demand, budget):
-    one = on_demand(launcher=lambda tool: Measured(tool, 1.0), budget=budget, limit=5.0)
-    one._always_on = None  # all probes together are not measured here, so that the tracer's own cost is evaluated
-    one.request_tracing(())
-    seen = await until(one, lambda frame: "are not traced for" in frame.health.notice)
+    tracer = on_demand(launcher=lambda tool: Measured(tool, 1.0), budget=budget, limit=5.0)
+    tracer._always_on = None  # all probes together are not measured here, so that the tracer's own cost is evaluated
+    tracer.request_tracing(())
+    seen = await until(tracer, lambda frame: "are not traced for" in frame.health.notice)
     assert "tracing took" in seen.notice
     assert "--max-overhead is 5 %" in seen.notice
     assert "budget" not in seen.notice
@@ -772,15 +774,15 @@ async def test_a_limit_below_the_budget_is_what_the_notice_names(on_demand, budg
 @pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 async def test_above_the_limit_of_all_probes_the_tracer_goes_and_then_the_capture(on_demand, programs):
-    one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 1.0), limit=5.0)
-    seen = await until(one, lambda _: one.too_dear)
+    tracer = on_demand(mode="all", launcher=lambda tool: Measured(tool, 1.0), limit=5.0)
+    seen = await until(tracer, lambda _: tracer.too_dear)
     assert "stages are not traced for 1 min: the probes took" in seen.notice
-    assert "--max-overhead is 5 %" in one.too_dear
+    assert "--max-overhead is 5 %" in tracer.too_dear
     assert len(programs()) == 1
-    assert one.pid is None
-    counted = len(one._launcher.counting)
+    assert tracer.pid is None
+    counted = len(tracer._launcher.counting)
     await asyncio.sleep(0.3)
-    assert len(one._launcher.counting) == counted  # the capture ends: nothing is left to measure
+    assert len(tracer._launcher.counting) == counted  # the capture ends: nothing is left to measure
 
 
 @pytest.mark.slow
@@ -788,11 +790,11 @@ async def test_above_the_limit_of_all_probes_the_tracer_goes_and_then_the_captur
 async def test_below_the_limit_nothing_is_stopped(on_demand, monkeypatch):
     # a real process's time comes in ticks of 10 ms, each of which is more than all of the short phase here
     monkeypatch.setattr(tracer_budget, "cpu_ns", lambda _pid: 0)
-    one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 0.0), limit=50.0)
-    seen = await until(one, lambda _: len(one._launcher.counting) > 8)
-    assert not one.too_dear
+    tracer = on_demand(mode="all", launcher=lambda tool: Measured(tool, 0.0), limit=50.0)
+    seen = await until(tracer, lambda _: len(tracer._launcher.counting) > 8)
+    assert not tracer.too_dear
     assert "not traced for" not in seen.notice
-    await until(one, traced)
+    await until(tracer, traced)
 
 
 @pytest.mark.usefixtures("measuring")
@@ -804,78 +806,78 @@ async def test_a_limit_that_can_not_be_measured_is_reported_once(on_demand):
             self.asked += on
             return False
 
-    one = on_demand(mode="basic", launcher=Uncounted, limit=5.0)
-    seen = await until(one, lambda _: one._launcher.asked > 3)
+    tracer = on_demand(mode="basic", launcher=Uncounted, limit=5.0)
+    seen = await until(tracer, lambda _: tracer._launcher.asked > 3)
     assert seen.notice.count("--max-overhead is not kept") == 1
-    assert not one.too_dear
+    assert not tracer.too_dear
 
 
 async def test_decoding_is_part_of_the_time_for_reading(on_demand):
-    one = on_demand(mode="all")
-    await until(one, traced)
-    run = one._process.run
+    tracer = on_demand(mode="all")
+    await until(tracer, traced)
+    run = tracer._process.run
     assert run.read_ns > run.probe.decode_ns > 0
 
 
 @pytest.mark.usefixtures("measuring")
 async def test_without_a_budget_it_is_measured_no_more_often(on_demand, monkeypatch):
     monkeypatch.setattr(tracer_budget, "EVERY_S", 1e9)
-    one, steps = on_demand(launcher=lambda tool: Measured(tool, 1.0), budget=0.0), []
-    step = one._step
+    tracer, steps = on_demand(launcher=lambda tool: Measured(tool, 1.0), budget=0.0), []
+    step = tracer._step
 
     async def counted():
         await step()
-        steps.append(one)
+        steps.append(tracer)
 
-    monkeypatch.setattr(one, "_step", counted)
-    one.request_tracing(())
-    await until(one, lambda frame: frame.health.probe_cpu_percent)
+    monkeypatch.setattr(tracer, "_step", counted)
+    tracer.request_tracing(())
+    await until(tracer, lambda frame: frame.health.probe_cpu_percent)
     steps.clear()
-    await until(one, lambda _: len(steps) > 3)
-    assert one._launcher.counting == [True, False]
+    await until(tracer, lambda _: len(steps) > 3)
+    assert tracer._launcher.counting == [True, False]
 
 
 @pytest.mark.usefixtures("measuring")
 async def test_runs_that_the_kernel_left_out_are_added_to_those_of_the_always_on_probe(on_demand):
-    one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 0.0, skipped=7))
+    tracer = on_demand(mode="all", launcher=lambda tool: Measured(tool, 0.0, skipped=7))
     frame = replace(FRAME, health=Health(skipped=2))
-    seen = await until(one, lambda frame: frame.health.probe_cpu_percent is not None, frame)
-    seen += await until(one, lambda frame: frame.health.skipped == 2, frame)
+    seen = await until(tracer, lambda frame: frame.health.probe_cpu_percent is not None, frame)
+    seen += await until(tracer, lambda frame: frame.health.skipped == 2, frame)
     assert sum(frame.health.skipped - 2 for frame in seen) == 7
 
 
 @pytest.mark.usefixtures("measuring")
 async def test_an_explicit_all_knows_no_budget(on_demand):
-    one = on_demand(launcher=lambda tool: Measured(tool, 1.0), mode="all")
-    await until(one, lambda frame: frame.health.probe_cpu_percent)
+    tracer = on_demand(launcher=lambda tool: Measured(tool, 1.0), mode="all")
+    await until(tracer, lambda frame: frame.health.probe_cpu_percent)
     await asyncio.sleep(0.3)
-    assert one.runs
-    assert with_tracer(one, FRAME).traced.one_in == 1
+    assert tracer.runs
+    assert with_tracer(tracer, FRAME).traced.one_in == 1
 
 
 @pytest.mark.usefixtures("measuring")
 async def test_what_cannot_be_measured_is_not_known(on_demand):
-    one = on_demand(mode="all")
-    one._launcher.count_time = lambda **_: asyncio.sleep(0, False)
-    seen = await until(one, traced)
+    tracer = on_demand(mode="all")
+    tracer._launcher.count_time = lambda **_: asyncio.sleep(0, False)
+    seen = await until(tracer, traced)
     assert {frame.health.probe_cpu_percent for frame in seen} == {None}
 
 
 @pytest.mark.parametrize("lines", [LIVES, "exec sleep 60"], ids=["while it runs", "while it starts"])
 async def test_it_ends_in_time(on_demand, lines):
-    one = on_demand(lines, mode="all")
-    await (it_runs(one) if lines == LIVES else asyncio.sleep(0.1))
+    tracer = on_demand(lines, mode="all")
+    await (it_runs(tracer) if lines == LIVES else asyncio.sleep(0.1))
     async with asyncio.timeout(30):
-        await one.close()
-    assert not one.runs
+        await tracer.close()
+    assert not tracer.runs
 
 
 async def test_a_mistake_of_ours_ends_the_on_demand_probes_and_nothing_else(on_demand, monkeypatch):
     monkeypatch.setattr(BpftracePrograms, "target", None)
-    one = on_demand(mode="all")
-    seen = await until(one, lambda frame: "failed" in frame.health.notice)
+    tracer = on_demand(mode="all")
+    seen = await until(tracer, lambda frame: "failed" in frame.health.notice)
     assert "TypeError" in seen[-1].traced.absent[0].reason
-    assert (await until(one, lambda _: True)).notice == ""
+    assert (await until(tracer, lambda _: True)).notice == ""
 
 
 # Ends
@@ -896,46 +898,46 @@ def lives_on(pid):
 
 
 async def test_quitting_during_a_stop_waits_for_it_and_leaves_no_process(on_demand, tmp_path):
-    one = on_demand(SLOW_END)
-    one.request_tracing(("sda",))
-    await until(one, traced)
-    run = one._process.run
-    one.set_stages("basic")
+    tracer = on_demand(SLOW_END)
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
+    run = tracer._process.run
+    tracer.set_stages("basic")
     await asyncio.sleep(0.3)
-    await one.close()
-    assert not one.runs
+    await tracer.close()
+    assert not tracer.runs
     assert not lives_on(run.probe.pid)
     assert run._reading.done()
     assert (tmp_path / "ended").exists()
 
 
 async def test_quitting_during_compilation_leaves_no_process(on_demand, tmp_path):
-    one = on_demand(SLOW + "echo > ${0%/*}/begun; while :; do sleep 0.02; done")
-    one.request_tracing(("sda",))
+    tracer = on_demand(SLOW + "echo > ${0%/*}/begun; while :; do sleep 0.02; done")
+    tracer.request_tracing(("sda",))
     async with asyncio.timeout(60):
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - a file is no event
             await asyncio.sleep(0.02)
-    steering = one._steering
-    ending = asyncio.create_task(one.finish())
+    steering = tracer._steering
+    ending = asyncio.create_task(tracer.finish())
     await asyncio.wait({ending}, timeout=0.2)
     ending.cancel()
     await asyncio.wait({ending})
-    await one.close()
+    await tracer.close()
     assert steering.done()
     assert (tmp_path / "ended").exists()
 
 
 async def test_what_no_frame_has_taken_yet_survives_the_stop(on_demand):
-    one = on_demand(LIVES)
-    one.request_tracing(("sda",))
-    await until(one, traced)
+    tracer = on_demand(LIVES)
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
     await asyncio.sleep(0.3)
-    one.set_stages("basic")
-    await it_runs(one, yes=False)
-    part = one.part(FRAME)
+    tracer.set_stages("basic")
+    await it_runs(tracer, yes=False)
+    part = tracer.part(FRAME)
     assert part.window.ticks > 1
     assert (part.traced.one_in, part.traced.devices) == (1, ("sda",))
-    assert with_tracer(one, FRAME).traced.one_in == 0
+    assert with_tracer(tracer, FRAME).traced.one_in == 0
 
 
 SAYS_ITS_LAST = (
@@ -953,23 +955,23 @@ trap 'last; exit 0' TERM; while :; do sleep 0.05; done"""
 
 
 async def test_what_they_say_to_their_end_is_reported_with_the_next_frame(on_demand):
-    one = on_demand(SAYS_ITS_LAST, mode="all")
-    await it_runs(one)
-    one.set_stages("basic")
-    await it_runs(one, yes=False)
-    window = one.part(FRAME).window
+    tracer = on_demand(SAYS_ITS_LAST, mode="all")
+    await it_runs(tracer)
+    tracer.set_stages("basic")
+    await it_runs(tracer, yes=False)
+    window = tracer.part(FRAME).window
     assert window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
     assert len(window.records) == 1
     assert window.losses.undecoded == 0
 
 
 async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(on_demand):
-    one = on_demand(SAYS_ITS_LAST.replace("'last;", "'sleep 0.5; last;"), mode="all")
-    await it_runs(one)
-    one.set_stages("basic")
+    tracer = on_demand(SAYS_ITS_LAST.replace("'last;", "'sleep 0.5; last;"), mode="all")
+    await it_runs(tracer)
+    tracer.set_stages("basic")
     await asyncio.sleep(0.2)
-    await one.finish()
-    assert one.part(FRAME).window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
+    await tracer.finish()
+    assert tracer.part(FRAME).window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
 
 
 @pytest.mark.slow
@@ -987,21 +989,21 @@ async def test_whatever_begins_again_says_how_long_nothing_was_traced(on_demand)
 
 async def test_a_restart_that_the_backend_needs_is_no_death(on_demand, programs):
     """Also one that is asked for while the process starts."""
-    one = on_demand(mode="all")
-    one.restart("CPU 1 came online")
+    tracer = on_demand(mode="all")
+    tracer.restart("CPU 1 came online")
     for number in range(1, 3):
-        await until(one, traced)
-        one.restart(f"CPU {number} came online")
+        await until(tracer, traced)
+        tracer.restart(f"CPU {number} came online")
         reason = f"the tracer was restarted: CPU {number} came online"
-        await until(one, lambda frame, reason=reason: reason in frame.health.notice)
+        await until(tracer, lambda frame, reason=reason: reason in frame.health.notice)
     assert len(programs()) == 3
 
 
 async def test_a_restart_during_the_start_is_done_after_it(on_demand, programs):
-    one = on_demand("sleep 0.3;" + LIVES, mode="all")
-    await until(one, lambda _: bool(programs()))
-    one.restart("CPU 1 came online")
-    await until(one, lambda frame: "restarted: CPU 1 came online" in frame.health.notice)
+    tracer = on_demand("sleep 0.3;" + LIVES, mode="all")
+    await until(tracer, lambda _: bool(programs()))
+    tracer.restart("CPU 1 came online")
+    await until(tracer, lambda frame: "restarted: CPU 1 came online" in frame.health.notice)
     assert len(programs()) == 2
 
 
@@ -1012,21 +1014,21 @@ VOLUME = {
 
 
 async def test_many_devices_fit_the_filter(on_demand, programs):
-    one = on_demand(devices=VOLUME)
+    tracer = on_demand(devices=VOLUME)
     for name in ("a1", "sdw", "sdx", "sdy", "md0"):
-        one.request_tracing((name,))
-    seen = await until(one, lambda frame: set(frame.traced.devices) == VOLUME.keys())
+        tracer.request_tracing((name,))
+    seen = await until(tracer, lambda frame: set(frame.traced.devices) == VOLUME.keys())
     assert "tracing stages of a1, md0, sdw, sdx, sdy while this screen is open" in seen.notice
     assert len(programs()) == 1
 
 
 async def test_a_pause_that_is_over_is_no_reason_any_more(on_demand):
-    one = on_demand("exec sleep 60")
-    one._paused_until = one._clock() - 1
-    one.request_tracing(("sda",))
-    await until(one, lambda frame: frame.traced.absent)
-    one.set_stages("all")
-    assert {missing.reason for missing in with_tracer(one, FRAME).traced.absent} == {"the tracer is starting"}
+    tracer = on_demand("exec sleep 60")
+    tracer._paused_until = tracer._clock() - 1
+    tracer.request_tracing(("sda",))
+    await until(tracer, lambda frame: frame.traced.absent)
+    tracer.set_stages("all")
+    assert {missing.reason for missing in with_tracer(tracer, FRAME).traced.absent} == {"the tracer is starting"}
 
 
 # A window without a tick
@@ -1034,25 +1036,25 @@ async def test_a_pause_that_is_over_is_no_reason_any_more(on_demand):
 
 async def test_a_window_of_which_nothing_was_reported_is_not_traced(on_demand, tmp_path):
     go = tmp_path / "go"
-    one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
-    await until(one, lambda frame: frame.traced.one_in == 1)
-    silent = with_tracer(one, FRAME)
+    tracer = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
+    await until(tracer, lambda frame: frame.traced.one_in == 1)
+    silent = with_tracer(tracer, FRAME)
     assert silent.traced.one_in == 0
     assert {missing.reason for missing in silent.traced.absent} == {"the tracer printed nothing in this interval"}
     go.touch()
     late = replace(FRAME, mono_us=9_000_000)
-    seen = await until(one, lambda frame: frame.traced.one_in == 1, late)
+    seen = await until(tracer, lambda frame: frame.traced.one_in == 1, late)
     assert "the tracer's output was late: the window includes the 8.0 s before it" in seen.notice
 
 
 async def test_late_output_is_reported_once_and_when_it_is_twice_as_late(on_demand):
-    one, notices = on_demand(), []
-    one.request_tracing(("sda",))
-    await until(one, traced)
+    tracer, notices = on_demand(), []
+    tracer.request_tracing(("sda",))
+    await until(tracer, traced)
     for late_s in (0.9, 1.1, 1.3, 2.0, 2.3, 1.1, 9.0):
         window = TracerWindow(begun_us=50_000_000 - int(late_s * 1e6))
-        one._process.taken = lambda window=window: window
-        notices.append(with_tracer(one, replace(FRAME, mono_us=51_000_000)).health.notice)
+        tracer._process.taken = lambda window=window: window
+        notices.append(with_tracer(tracer, replace(FRAME, mono_us=51_000_000)).health.notice)
     assert [notice.rpartition("includes ")[2] for notice in notices] == [
         *("", "the 1.1 s before it", "", "", "the 2.3 s before it", "", "the 9.0 s before it")
     ]
@@ -1080,22 +1082,22 @@ def test_what_is_traced_and_why_is_one_line(devices, why, text):
 
 async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_demand, tmp_path):
     go = tmp_path / "go"
-    one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
-    await until(one, lambda frame: frame.traced.one_in == 1)
+    tracer = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
+    await until(tracer, lambda frame: frame.traced.one_in == 1)
     begun = time.monotonic()
-    await one.wait_for_tick(0.1)
+    await tracer.wait_for_tick(0.1)
     assert time.monotonic() - begun > 0.09
-    waiting = asyncio.ensure_future(one.wait_for_tick(600))
+    waiting = asyncio.ensure_future(tracer.wait_for_tick(600))
     await asyncio.sleep(0.05)
     go.touch()
     await waiting
-    assert with_tracer(one, FRAME).traced.one_in == 1
+    assert with_tracer(tracer, FRAME).traced.one_in == 1
 
 
 async def test_no_frame_waits_for_probes_that_have_not_begun(on_demand):
-    one = on_demand("exec sleep 60", mode="all")
+    tracer = on_demand("exec sleep 60", mode="all")
     async with asyncio.timeout(30):
-        await one.wait_for_tick(600)
+        await tracer.wait_for_tick(600)
 
 
 @pytest.mark.parametrize(

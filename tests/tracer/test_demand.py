@@ -39,9 +39,9 @@ def test_operations_on_files_are_wanted_while_a_screen_shows_them_or_a_device_is
 
 
 def test_a_few_reasons_are_named():
-    some = tuple(Suspect(f"sd{n}", f"I/Os above {n} ms") for n in range(6))
-    want = Demand("auto").wanted(some, 0.0)
-    assert want.devices == tuple(one.device for one in some)
+    suspects = tuple(Suspect(f"sd{n}", f"I/Os above {n} ms") for n in range(6))
+    want = Demand("auto").wanted(suspects, 0.0)
+    assert want.devices == tuple(suspect.device for suspect in suspects)
     assert want.why == "I/Os above 0 ms (sd0); I/Os above 1 ms (sd1); I/Os above 2 ms (sd2)"
 
 

@@ -33,8 +33,8 @@ def frame(seq, above=(), p99_us=None, *, removed=(), devices=(), many=1):
 
 def noted(*frames):
     suspicion = Suspicion()
-    for one in frames:
-        suspicion.note(one)
+    for frame in frames:
+        suspicion.note(frame)
     return suspicion
 
 
@@ -136,12 +136,12 @@ def test_when_they_have_completed_it_stays_for_a_while():
 def test_the_busiest_disk_is_traced_with_a_device_on_a_file():
     took = {"loop0": 30_000, "vda": 4_000, "vdb": 100}
     suspicion = noted(*(frame(n, above=["loop0"], p99_us=took) for n in range(ABOVE_IN)))
-    assert [(one.device, one.why) for one in suspicion.suspects()] == [
+    assert [(suspect.device, suspect.why) for suspect in suspicion.suspects()] == [
         ("loop0", "I/Os above 20 ms"),
         ("vda", "I/Os above 20 ms"),
     ]
     alone = noted(*(frame(n, above=["loop0"], p99_us={"loop0": 30_000}) for n in range(ABOVE_IN)))
-    assert [one.device for one in alone.suspects()] == ["loop0"]
+    assert [suspect.device for suspect in alone.suspects()] == ["loop0"]
     both = noted(*(frame(n, above=["loop0", "vdb"], p99_us=took) for n in range(ABOVE_IN)))
     assert Demand("auto").wanted(both.suspects(), 0.0).devices == ("loop0", "vda", "vdb")
 

@@ -21,11 +21,11 @@ def frame(second, loop3=1, sda=1, *, done=(), known=("loop3", "sda"), **changed)
 
 
 def last(*later, first=None, look=LOOK):
-    found = LastInFlightList()
-    assert found.of(first or frame(20), look) == look
+    last_in_flight_list = LastInFlightList()
+    assert last_in_flight_list.of(first or frame(20), look) == look
     reported = None
     for one in later:
-        reported = found.of(one, None)
+        reported = last_in_flight_list.of(one, None)
     return reported
 
 
@@ -75,14 +75,14 @@ def test_an_empty_list_of_waiting_requests_says_nothing_about_later():
 
 
 def test_a_new_list_is_the_list():
-    found, newer = LastInFlightList(), InFlightList((WRITE,), {}, S, 21 * S)
-    found.of(frame(20), LOOK)
-    assert found.of(frame(22), newer) == newer
+    last_in_flight_list, newer = LastInFlightList(), InFlightList((WRITE,), {}, S, 21 * S)
+    last_in_flight_list.of(frame(20), LOOK)
+    assert last_in_flight_list.of(frame(22), newer) == newer
 
 
 def test_the_ages_at_the_end_name_the_request():
-    found, waiting = LastInFlightList(), Waiting()
+    last_in_flight_list, waiting = LastInFlightList(), Waiting()
     for one, reported in ((frame(20), LOOK), (frame(21, done=["sda"]), None)):
         waiting.add(Frame(one.seq, 0.0, one.mono_us, S, kernel=one.kernel, outstanding=one.outstanding,
-                          in_flight=found.of(one, reported)))  # fmt: skip
+                          in_flight=last_in_flight_list.of(one, reported)))  # fmt: skip
     assert [(one.device, one.request) for one in waiting.ages.oldest] == [("loop3", WRITE)]

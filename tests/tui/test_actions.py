@@ -60,19 +60,19 @@ async def test_the_help_begins_with_the_keys_of_its_screen_and_is_searched():
 
 def test_the_palette_has_every_action():
     for context in CONTEXTS:
-        calls = {one.calls[-1] for one in commands(context) if not one.calls[-1].startswith("setting(")}
+        calls = {command.calls[-1] for command in commands(context) if not command.calls[-1].startswith("setting(")}
         assert calls == {a.call for a in ACTIONS if a.does and a.on != ("tour",)}, context
-    assert {a.call for a in ACTIONS if a.does} < {one.calls[-1] for one in commands("overview", touring=True)}
+    assert {a.call for a in ACTIONS if a.does} < {command.calls[-1] for command in commands("overview", touring=True)}
 
 
 def test_the_palette_finds_words_in_any_order_and_what_begins_with_them_first():
-    every = commands("overview", ("slow writes",))
-    assert matching(every, "limits devices")[0].keys == "3 a"
-    assert [one.text.split(":")[0] for one in matching(every, "set")[:1]] == ["set a mark"]
-    assert "mark" in matching(every, "mark")[0].text
-    assert matching(every, "IRQS")[0].keys == "5"
-    assert [one.calls for one in matching(every, "slow writes")] == [("view('slow writes')",)]
-    assert matching(every, "no such thing") == []
+    all_commands = commands("overview", ("slow writes",))
+    assert matching(all_commands, "limits devices")[0].keys == "3 a"
+    assert [command.text.split(":")[0] for command in matching(all_commands, "set")[:1]] == ["set a mark"]
+    assert "mark" in matching(all_commands, "mark")[0].text
+    assert matching(all_commands, "IRQS")[0].keys == "5"
+    assert [command.calls for command in matching(all_commands, "slow writes")] == [("view('slow writes')",)]
+    assert matching(all_commands, "no such thing") == []
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ async def test_without_saved_views_the_key_says_where_they_are_described():
     ],
 )
 def test_a_filter_takes_several_words_and_leaves_devices_out(pattern, names):
-    assert [one.name for one in disks(3) if matches(one, pattern)] == names
+    assert [disk.name for disk in disks(3) if matches(disk, pattern)] == names
 
 
 def test_chosen_columns_are_shown_in_their_order_after_the_device():
@@ -200,7 +200,7 @@ async def test_reads_and_writes_are_apart_at_one_key():
 
 async def test_groups_have_a_row_each_which_opens_and_closes():
     frames = host(3, 30)
-    named = tuple(replace(one, controller=f"host{at // 2} hpsa") for at, one in enumerate(frames[0].devices))
+    named = tuple(replace(device, controller=f"host{at // 2} hpsa") for at, device in enumerate(frames[0].devices))
     app = make(Source([replace(frames[0], devices=named), *frames[1:]]))
     async with app.run_test(size=(100, 30)) as pilot:
         await settled(pilot)
@@ -213,7 +213,7 @@ async def test_groups_have_a_row_each_which_opens_and_closes():
         await pilot.press("down", "enter")
         await painted(pilot)
         assert screen(app).splitlines()[2].startswith("─ devices 1  of host1 hpsa")
-        assert [one.device.name for one in app.scene.view.subjects()] == ["nvme2n1"]
+        assert [subject.device.name for subject in app.scene.view.subjects()] == ["nvme2n1"]
         await pilot.press("slash", *"nvme0", "enter")
         await painted(pilot)
         assert "no device of host1 hpsa is there and passes the filter; Esc shows all groups" in screen(app)

@@ -90,8 +90,8 @@ async def test_the_kernels_counters_are_shown_until_the_first_frame_of_the_probe
 
         async def frames(self):
             await counts.wait()
-            async for one in super().frames():
-                yield one
+            async for current_frame in super().frames():
+                yield current_frame
 
     probes = Compiling(host(2, 3))
     app = make(probes, preview=Source(host(3, 4), origin=PROCFS))

@@ -23,14 +23,14 @@ def asked(clock=None):
 
 def taken(answers, *portions):
     """The messages, and the input that is left for keys; as the driver does, it asks for the colours in between."""
-    said, rest = [], ""
+    said, remainder = [], ""
     for portion in portions:
         messages, text = answers.take(portion)
         said += map(type, messages)
-        rest += text
+        remainder += text
         if DeviceControl in map(type, messages):
             answers.expect()
-    return said, rest
+    return said, remainder
 
 
 @pytest.mark.parametrize("setting", [XTERM, WINDOWS])
@@ -41,9 +41,9 @@ def test_a_vt220_is_asked_and_has_truecolor(setting):
 
 @pytest.mark.parametrize("answer", [VT100, "\x1b[?6c", "\x1b[?c", "\x1b[?7;1c"])
 def test_a_terminal_that_may_print_the_question_is_not_asked(answer):
-    said, rest = taken(asked(), answer)
+    said, remainder = taken(asked(), answer)
     assert said == []
-    assert rest in ("", answer)
+    assert remainder in ("", answer)
 
 
 @pytest.mark.parametrize("setting", ["\x1bP1$r0;38:5:16m\x1b\\", "\x1bP1$r0m\x1b\\", "\x1bP0$r\x1b\\"])

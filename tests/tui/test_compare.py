@@ -40,12 +40,12 @@ def both():
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     comparing = Comparing(scene, [].append, lambda name, _: put.append(name))
-    for one in host(2, SECONDS, ios=40):
-        scene.append(one)
+    for current_frame in host(2, SECONDS, ios=40):
+        scene.append(current_frame)
     comparing.step()
     *frames, last = host(2, 2 * SECONDS + 1, odd="nvme1n1", ios=40)[SECONDS:]
-    for number, one in enumerate(frames):
-        scene.append(replace(one, marks=(Mark("A", changed={}),) if number == 1 else ()))
+    for number, current_frame in enumerate(frames):
+        scene.append(replace(current_frame, marks=(Mark("A", changed={}),) if number == 1 else ()))
         comparing.arrived()
     comparing.step()
     scene.append(replace(last, marks=(MARK,)))
@@ -79,12 +79,12 @@ def test_slow_ios_of_both_sides_are_counted():
     comparing = Comparing(scene, [].append)
     slow = {ABOVE: {Flow("nvme0n1", "read"): 3}}
     thresholds = {"nvme0n1": 500_000, "nvme1n1": 500_000}
-    frames = [replace(one, thresholds_us=thresholds).with_tables(slow) for one in host(2, 2 * SECONDS, ios=40)]
-    for one in frames[:SECONDS]:
-        scene.append(one)
+    frames = [replace(frame, thresholds_us=thresholds).with_tables(slow) for frame in host(2, 2 * SECONDS, ios=40)]
+    for current_frame in frames[:SECONDS]:
+        scene.append(current_frame)
     comparing.step()
-    for one in frames[SECONDS:]:
-        scene.append(one)
+    for current_frame in frames[SECONDS:]:
+        scene.append(current_frame)
         comparing.arrived()
     comparing.step()
     drawn = "\n".join(plain(line) for line in scene.draw(120, 40).body)
@@ -111,7 +111,7 @@ def test_the_sentences_are_those_of_the_text_in_its_order(both):
     assert lines[2].startswith(" I/Os of 131 ms or more per second: 0 -> ")
     text = "\n".join(lines)
     sentences = [one.strip()[:40] for _, some in output.paragraphs(both[0].comparison) for one in some]
-    at = [text.index(one) for one in sentences if one in text]
+    at = [text.index(sentence) for sentence in sentences if sentence in text]
     assert len(at) >= 5
     assert at == sorted(at)
     assert text.index("device nvme1n1 scheduler:") < text.index("nvme1n1 write: the tail grew")
@@ -170,10 +170,17 @@ def test_a_finding_of_one_span_is_gone_or_new():
     finding = Finding(
         "io-throttled", "critical", "nvme1n1", "writes of nvme1n1 are throttled", (), Where("overview"), (), ""
     )
-    for number, one in enumerate(host(2, 60, ios=20)):
-        scene.append(one)
+    for number, current_frame in enumerate(host(2, 60, ios=20)):
+        scene.append(current_frame)
         if number in (29, 59):
-            episode = Episode(worst=finding, last=finding, begin_us=0, end_us=0, begin_wall=one.wall, end_wall=one.wall)
+            episode = Episode(
+                worst=finding,
+                last=finding,
+                begin_us=0,
+                end_us=0,
+                begin_wall=current_frame.wall,
+                end_wall=current_frame.wall,
+            )
             lasting = (episode,) if number == 59 else ()
             current = replace(NOTHING, lasting=lasting, evaluated=True)
             scene.findings_state = SimpleNamespace(current=current, begins=(), take=lambda *_: None)
@@ -196,12 +203,12 @@ def swept():
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"nr_requests": DEPTHS[0]}}))
     comparing = Comparing(scene, sentences.append, lambda name, _: put.append(name))
     pending = ""
-    for number, one in enumerate(host(2, 3 * SECONDS + 1, ios=40)):
+    for number, current_frame in enumerate(host(2, 3 * SECONDS + 1, ios=40)):
         side = number // SECONDS
         changed = {"device nvme1n1": {"nr_requests": DEPTHS[max(side - 1, 0)]}}
-        marks = (Mark(pending, one.mono_us - 1, one.wall, changed),) if pending else ()
+        marks = (Mark(pending, current_frame.mono_us - 1, current_frame.wall, changed),) if pending else ()
         pending = ""
-        scene.append(replace(one, marks=marks))
+        scene.append(replace(current_frame, marks=marks))
         comparing.arrived()
         if number % SECONDS == SECONDS - 1:
             (comparing.step if side < 2 else comparing.further)()
@@ -224,12 +231,14 @@ def test_a_third_span_makes_a_sweep_in_the_order_of_the_setting(swept):
 
 def test_the_numbers_of_a_sweep_are_those_of_the_text_and_its_marks_are_at_their_times(swept):
     scene, _, _ = swept
-    table = next(one for one in output.shown_tables(scene.comparison) if one.device == "nvme1n1")
+    table = next(
+        shown_table for shown_table in output.shown_tables(scene.comparison) if shown_table.device == "nvme1n1"
+    )
     text = plain_body(scene).split("nvme1n1 by ")[1].splitlines()
     for row, line in zip(table.rows, text[2:5], strict=True):
         values = [output.sweep_cell(column, row.values[column]) for column in COLUMNS]
         assert line.split()[2 : 2 + len(COLUMNS)] == values
-    labels = {one[0]: one.start() for one in re.finditer(r"\d+[um]s", text[1])}
+    labels = {match[0]: match.start() for match in re.finditer(r"\d+[um]s", text[1])}
     marks = text[2]
     assert table.rows[0].values["p50"] == 120
     assert labels["64us"] < marks.rindex(" 5") < labels["128us"]
@@ -262,8 +271,8 @@ def test_spans_without_a_setting_that_differs_in_each_are_rows_in_their_order(sw
     scene, comparing, sentences = swept
     comparing.further()
     assert sentences[-1] == "only 0 windows since C, and a comparison needs 6: wait, then press N again"
-    for one in host(2, 4 * SECONDS + 1, ios=40)[3 * SECONDS + 1 :]:
-        scene.append(one)
+    for current_frame in host(2, 4 * SECONDS + 1, ios=40)[3 * SECONDS + 1 :]:
+        scene.append(current_frame)
     comparing.further()
     text = plain_body(scene)
     assert "sweep: no setting differs in each span" in text
@@ -288,8 +297,8 @@ def test_a_comparison_with_too_few_windows_is_refused():
     assert sentences == ["there is nothing to compare yet"]
     scene.opened(ORIGIN)
     frames = host(1, 12, ios=20)
-    for one in frames[:10]:
-        scene.append(one)
+    for current_frame in frames[:10]:
+        scene.append(current_frame)
     comparing.step()
     scene.append(frames[10])
     comparing.step()
@@ -306,8 +315,8 @@ def test_a_span_of_an_earlier_time_has_no_window_of_another_span(last, windows):
     begins = (4 if windows == 4 else 10, 10 if windows == 0 else 0)
     for scene, begin, end in zip(shown, begins, (20, last), strict=True):
         scene.opened(ORIGIN)
-        for one in frames[begin:end]:
-            scene.append(one)
+        for current_frame in frames[begin:end]:
+            scene.append(current_frame)
     comparing = Comparing(shown[0], sentences.append)
     comparing.step()
     comparing._scene = shown[1]
@@ -323,13 +332,13 @@ def test_the_kernels_counters_are_not_compared_with_the_probes_windows():
     sentences = []
     scene = Scene(Selection(), ink=RAMP)
     comparing = Comparing(scene, sentences.append)
-    for one in host(1, 8, ios=20):
-        scene.preview(PROCFS, one)
+    for current_frame in host(1, 8, ios=20):
+        scene.preview(PROCFS, current_frame)
     comparing.step()
     assert sentences == ["nothing to compare yet: the probes are starting, and their windows are what is compared"]
     scene.opened(ORIGIN)
-    for one in host(1, 8, ios=20):
-        scene.append(one)
+    for current_frame in host(1, 8, ios=20):
+        scene.append(current_frame)
     comparing.step()
     assert sentences[-1].startswith("A is ")
 
@@ -343,8 +352,8 @@ def test_the_mark_of_a_span_has_its_begin_and_end_and_settings_are_read_every_5_
     spans, reads = {}, []
     comparing = Comparing(scene, [].append, spans.__setitem__, lambda: reads.append(scene.edge.until_us))
     frames = host(1, 40, ios=10)
-    for number, one in enumerate(frames):
-        scene.append(one)
+    for number, current_frame in enumerate(frames):
+        scene.append(current_frame)
         comparing.arrived()
         if number in (20, 30):
             comparing.step()
@@ -362,19 +371,23 @@ def pressed(reported, *, at="edge", noted=()):
     put = []
     comparing = Comparing(scene, [].append, (lambda name, _: put.append(name)) if at != "replay" else None)
     waiting = None
-    for number, one in enumerate(host(1, 40, ios=10)):
-        marks = [Mark(text, one.mono_us - 1, one.wall, changed) for when, text, changed in noted if when == number]
+    for number, current_frame in enumerate(host(1, 40, ios=10)):
+        marks = [
+            Mark(text, current_frame.mono_us - 1, current_frame.wall, changed)
+            for when, text, changed in noted
+            if when == number
+        ]
         if waiting:
-            marks.append(Mark(waiting, one.mono_us - 1, one.wall, reported[waiting]))
+            marks.append(Mark(waiting, current_frame.mono_us - 1, current_frame.wall, reported[waiting]))
         waiting = None
-        scene.append(replace(one, marks=tuple(marks)))
+        scene.append(replace(current_frame, marks=tuple(marks)))
         comparing.arrived()
         if number in (15, 30):
             known = len(put)
             comparing.step()
             waiting = put[-1] if len(put) > known and put[-1] in reported else None
     assert scene.comparison is not None
-    return [(one.name, one.a, one.b) for one in scene.comparison.settings]
+    return [(setting.name, setting.a, setting.b) for setting in scene.comparison.settings]
 
 
 def test_what_was_set_before_a_is_no_difference_between_a_and_b():
@@ -400,14 +413,14 @@ def test_marks_that_are_not_on_the_screen_any_more_count_too():
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     frames = host(1, 60, ios=10)
-    for number, one in enumerate(frames):
-        marks = (Mark("on", one.mono_us - 1, one.wall, CHANGED),) if number == 2 else ()
-        scene.append(replace(one, marks=marks))
+    for number, current_frame in enumerate(frames):
+        marks = (Mark("on", current_frame.mono_us - 1, current_frame.wall, CHANGED),) if number == 2 else ()
+        scene.append(replace(current_frame, marks=marks))
     scene.edge.store.frames.clear()
     comparing = Comparing(scene, [].append)
     comparing.step()
-    for one in host(1, 75, ios=10)[60:]:
-        scene.append(one)
+    for current_frame in host(1, 75, ios=10)[60:]:
+        scene.append(current_frame)
     comparing.step()
     assert [side.period.settings for side in comparing._sides] == [CHANGED, CHANGED]
     assert scene.comparison.settings == ()
@@ -445,8 +458,8 @@ def test_the_message_that_names_the_key_ends_with_the_key():
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(ORIGIN)
     comparing = Comparing(scene, lambda text: setattr(scene, "message", text))
-    for number, one in enumerate(host(1, 40, ios=10)):
-        scene.append(one)
+    for number, current_frame in enumerate(host(1, 40, ios=10)):
+        scene.append(current_frame)
         if number in (20, 30):
             comparing.step()
             assert ("then press D again for B" in scene.message) == (number == 20)
@@ -509,7 +522,7 @@ async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_wh
 def test_an_op_whose_long_ios_alone_differ_has_no_other_difference():
     """The sentence on long I/Os came first, and `no difference found` below it."""
     read, write = (Series("nvme0n1", op, "total") for op in ("read", "write"))
-    quick = {one: Histogram.record([100, 120, 140] * 400) for one in (read, write)}
+    quick = {series: Histogram.record([100, 120, 140] * 400) for series in (read, write)}
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(ORIGIN)
     comparing = Comparing(scene, [].append)

@@ -59,7 +59,7 @@ class Until:
         if self.frames == 1:
             self.fake.release()
         self.busy -= bool(frame.histograms)
-        self.longest_us = max([self.longest_us, *(one.total_us for one in frame.outliers)])
+        self.longest_us = max([self.longest_us, *(outlier.total_us for outlier in frame.outliers)])
         if self.busy <= 0 and self.longest_us >= self.slowest_us:
             self.capture.stop("enough")
 
@@ -83,7 +83,9 @@ def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0, h
             outcome = asyncio.run(asyncio.wait_for(sink.capture.run(), 60))
         except TimeoutError:  # the slowest I/O belonged to the time before the capture began
             continue
-        if outcome.exit != EXIT_INCOMPLETE and holds([one for one in open_recording(path) if isinstance(one, Frame)]):
+        if outcome.exit != EXIT_INCOMPLETE and holds(
+            [frame for frame in open_recording(path) if isinstance(frame, Frame)]
+        ):
             break
     assert (outcome.reason, outcome.exit) == ("enough", EXIT_DONE)
     return path
@@ -91,11 +93,13 @@ def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0, h
 
 def holds_illumos(frames):
     """Whether outliers of all devices are in it, that of the last output too, and a second of sd2's queue."""
-    outliers = [one for frame in frames for one in frame.outliers]
+    outliers = [outlier for frame in frames for outlier in frame.outliers]
     queued = sum(sum(frame.depths["sd2"].queued.values()) for frame in frames if "sd2" in frame.depths)
     devices = {"sd0", "sd2", "emlxs0", "mpt0", "zfs:redo"}
     return (
-        devices <= {one.device for one in outliers} and LAST_US in {one.total_us for one in outliers} and queued > 900
+        devices <= {outlier.device for outlier in outliers}
+        and LAST_US in {outlier.total_us for outlier in outliers}
+        and queued > 900
     )
 
 
@@ -152,7 +156,7 @@ def freebsd(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def frames(illumos):
-    return [one for one in open_recording(illumos) if isinstance(one, Frame)]
+    return [frame for frame in open_recording(illumos) if isinstance(frame, Frame)]
 
 
 @pytest.fixture
@@ -171,17 +175,24 @@ def shown(illumos, frames):
 
 @pytest.mark.slow
 def test_what_is_recorded_is_what_was_captured(frames):
-    assert {d.name for one in frames for d in one.devices} >= {"sd0", "sd2", "emlxs0", "mpt0", "zfs:redo", "zfs:rpool"}
-    assert sum(one.outstanding.get("sd2") is not None for one in frames) >= 3
-    assert any(one.traced.by_total for one in frames)
-    assert all(one.health.undecoded_lines == 0 for one in frames)
+    assert {d.name for frame in frames for d in frame.devices} >= {
+        "sd0",
+        "sd2",
+        "emlxs0",
+        "mpt0",
+        "zfs:redo",
+        "zfs:rpool",
+    }
+    assert sum(frame.outstanding.get("sd2") is not None for frame in frames) >= 3
+    assert any(frame.traced.by_total for frame in frames)
+    assert all(frame.health.undecoded_lines == 0 for frame in frames)
 
 
 async def test_a_replay_is_the_recording(illumos, frames):
     async with ReplayBackend([illumos], 0) as backend:
-        again = [one async for one in backend.frames()]
-    assert [one.histograms for one in again] == [one.histograms for one in frames]
-    assert [one[WAKEUPS] for one in again] == [one[WAKEUPS] for one in frames]
+        again = [frame async for frame in backend.frames()]
+    assert [frame.histograms for frame in again] == [frame.histograms for frame in frames]
+    assert [frame[WAKEUPS] for frame in again] == [frame[WAKEUPS] for frame in frames]
 
 
 def test_the_report_in_json(illumos):
@@ -192,10 +203,10 @@ def test_the_report_in_json(illumos):
     sd2 = summary["devices"]["sd2"]
     assert (sd2["outstanding"]["limit"], sd2["outstanding"]["max"]) == (3, 3)
     assert set(sd2["ops"]["read"]["stages"]) == {"queue", "hba"}
-    assert {one["name"] for one in sd2["limits"]} >= {"un_throttle", "un_f_opt_queueing"}
-    (thread,) = [one for one in summary["wakeups"] if one["thread"] == "emlxs0_channel4"]
+    assert {limit["name"] for limit in sd2["limits"]} >= {"un_throttle", "un_f_opt_queueing"}
+    (thread,) = [wakeup for wakeup in summary["wakeups"] if wakeup["thread"] == "emlxs0_channel4"]
     assert (thread["pid"], thread["priority"]) == (None, 97)
-    assert {"emlxs0", "ipmi0"} <= {one["handler"] for one in summary["irqs"]}
+    assert {"emlxs0", "ipmi0"} <= {irq["handler"] for irq in summary["irqs"]}
     worst = summary["devices"]["emlxs0"]["ops"]["write"]
     assert worst["stages"]["completion"]["includes"] == ["softirq"]
     assert worst["stages"]["hba"]["includes"] == []
@@ -252,7 +263,7 @@ def test_outliers(shown, size):
 
 def test_a_command_that_sd_does_not_send_is_reported_with_its_hba_and_block(frames, shown):
     """scsi_pkt speaks for itself: no always-on script times an HBA."""
-    found = {(one.op, one.sector) for frame in frames for one in frame.outliers if one.device == "mpt0"}
+    found = {(outlier.op, outlier.sector) for frame in frames for outlier in frame.outliers if outlier.device == "mpt0"}
     assert {("read", SCRUBBED), ("flush", 0)} == found
     text = " ".join(shown("screen:3", "read", pattern="mpt0").split())
     assert re.search(rf"mpt0 read .*sector {SCRUBBED:,}", text)
@@ -283,11 +294,11 @@ def test_interrupts_threads_and_task_queues(shown, size):
 @pytest.mark.slow
 def test_linux_and_illumos_have_the_same_series(illumos, linux, frames):
     """Two recordings are compared by op and stage: names are of one table, whatever the kernel."""
-    others = [one for one in open_recording(linux) if isinstance(one, Frame)]
+    others = [frame for frame in open_recording(linux) if isinstance(frame, Frame)]
     ours, theirs = ({s for one in some for s in one.histograms} for some in (frames, others))
     assert {s.device for s in theirs} == {"vda"}
     assert {s.stage for s in ours} == {s.stage for s in theirs} == {"queue", "hba", "total"}
-    assert {s.stage for one in frames for s in one.traced.histograms} <= {*STAGES, UNACCOUNTED, "total"}
+    assert {s.stage for frame in frames for s in frame.traced.histograms} <= {*STAGES, UNACCOUNTED, "total"}
     assert {s.op for s in (*ours, *theirs)} <= {"read", "write", "flush", "discard", "other"}
     measured = [set(open_recording(path).origin.measured) for path in (illumos, linux)]
     assert measured[0] - measured[1] == {"requeue"}
@@ -299,9 +310,9 @@ def test_linux_and_illumos_have_the_same_series(illumos, linux, frames):
 @pytest.mark.slow
 def test_freebsd_from_the_golden_to_the_screens(freebsd):
     recording = open_recording(freebsd)
-    frames = [one for one in recording if isinstance(one, Frame)]
-    assert {d.name for one in frames for d in one.devices} >= {"da0", "nda0", "ada0"}
-    assert all(one.health.undecoded_lines == 0 for one in frames)
+    frames = [frame for frame in recording if isinstance(frame, Frame)]
+    assert {d.name for frame in frames for d in frame.devices} >= {"da0", "nda0", "ada0"}
+    assert all(frame.health.undecoded_lines == 0 for frame in frames)
     summary = summarised(open_recording(freebsd))
     assert {"queue", "hba", "completion", "requeue"} <= set(summary["devices"]["da0"]["ops"]["write"]["stages"])
     assert "total 30.530 ms" in " ".join(render_text(summary.report).split())

@@ -68,7 +68,7 @@ SEEN = replace(WAKE_UP, id="bimodal-tail", severity=NOTICE, device="nvme2n1", wh
 
 
 def lasting(one, begin=20, end=55, **changed):
-    made = Episode(
+    episode = Episode(
         worst=one,
         last=one,
         begin_us=START_MONO + begin * S,
@@ -76,7 +76,7 @@ def lasting(one, begin=20, end=55, **changed):
         begin_wall=START_WALL + begin,
         end_wall=START_WALL + end,
     )
-    return replace(made, **changed)
+    return replace(episode, **changed)
 
 
 def current(*now, over=(), **changed):
@@ -95,22 +95,22 @@ def test_a_finding_on_a_device_without_load_is_behind_the_others_of_its_severity
     """Rules look at a minute: I/O of a device that ended half a minute ago is found for as long."""
     ended = replace(CEILING, device="nvme2n1", share=0.99)
     host = replace(CEILING, device="", share=0.1)
-    found = current(WAKE_UP, ended, CEILING, host).busy_first(frozenset({"nvme1n1"}))
-    assert [one.last for one in found.lasting] == [WAKE_UP, CEILING, host, ended]
+    current_findings = current(WAKE_UP, ended, CEILING, host).busy_first(frozenset({"nvme1n1"}))
+    assert [episode.last for episode in current_findings.lasting] == [WAKE_UP, CEILING, host, ended]
     assert WAKE_UP.severity == CRITICAL, "a more urgent one stays first"
     with_another = replace(ended, also=("nvme1n1",))
-    found = current(with_another, CEILING).busy_first(frozenset({"nvme1n1"}))
-    assert [one.last for one in found.lasting] == [with_another, CEILING]
+    current_findings = current(with_another, CEILING).busy_first(frozenset({"nvme1n1"}))
+    assert [episode.last for episode in current_findings.lasting] == [with_another, CEILING]
 
 
 @pytest.mark.parametrize("size", [(80, 20), (120, 34), (160, 44)])
 @pytest.mark.parametrize("opened", [False, True])
 def test_the_finding_of_the_selected_device_is_below_its_stages(size, opened):
-    made = Scene(Selection(screen="stages", opened=opened, selected=ODD))
-    made.store.origin = BEGUN
-    for one in FRAMES:
-        made.append(one)
-    view = replace(made.view, found=current(CEILING, WAKE_UP))
+    scene = Scene(Selection(screen="stages", opened=opened, selected=ODD))
+    scene.store.origin = BEGUN
+    for frame in FRAMES:
+        scene.append(frame)
+    view = replace(scene.view, found=current(CEILING, WAKE_UP))
     output = flat(stages_panel(view, *size))
     assert "woken but not run; the device itself took 85 us" in output
     assert "nvme1n1 queue" not in output, "no finding of another device"
@@ -134,11 +134,11 @@ def slow(facts, _limits):
 
 
 def scene(frames, selection=Selection(), **options):  # noqa: B008  frozen
-    made = Scene(selection, findings=DEFAULT, **options)
-    made.opened(BEGUN)
-    for one in frames:
-        made.append(one)
-    return made
+    scene = Scene(selection, findings=DEFAULT, **options)
+    scene.opened(BEGUN)
+    for frame in frames:
+        scene.append(frame)
+    return scene
 
 
 # ---- the verdict below the title
@@ -146,11 +146,11 @@ def scene(frames, selection=Selection(), **options):  # noqa: B008  frozen
 
 def verdict_of(*found, size=(80, 24), past=(), **selection):
     """The rows of the verdict with these findings at a time."""
-    made = Scene(Selection(**selection))
-    made.store.origin = BEGUN
+    scene = Scene(Selection(**selection))
+    scene.store.origin = BEGUN
     for frame in FRAMES:
-        made.append(frame)
-    view = replace(made.view, found=replace(current(*found), kept=tuple(past)))
+        scene.append(frame)
+    view = replace(scene.view, found=replace(current(*found), kept=tuple(past)))
     return verdict(view, (), *size)
 
 
@@ -214,19 +214,19 @@ def test_a_notice_about_all_of_the_host_is_said_first(size, rows):
 def test_a_host_is_quiet_only_where_that_is_known():
     fast = 9_000_000_000
     assert text_of(verdict_of(threshold_us=fast).lines).startswith(" ● quiet: nothing above 150 min for 12 s")
-    made = Scene(Selection(threshold_us=fast))
-    assert text_of(verdict(made.view, (), 80, 24).lines) == " ○ waiting for the backend"
-    made.store.origin = BEGUN
-    assert "waiting for the first 1 s of data" in text_of(verdict(made.view, (), 80, 24).lines)
+    scene = Scene(Selection(threshold_us=fast))
+    assert text_of(verdict(scene.view, (), 80, 24).lines) == " ○ waiting for the backend"
+    scene.store.origin = BEGUN
+    assert "waiting for the first 1 s of data" in text_of(verdict(scene.view, (), 80, 24).lines)
     for frame in FRAMES:
-        made.append(frame)
+        scene.append(frame)
     lacking = replace(current(), not_evaluated={LATENCIES: ("starved-io", "io-errors")}, rules=28)
-    shown = text_of(verdict(replace(made.view, found=lacking), (), 80, 24).lines)
+    shown = text_of(verdict(replace(scene.view, found=lacking), (), 80, 24).lines)
     assert "quiet: " in shown
     assert "2 of 28 rules not evaluated" in " ".join(shown.split())
-    assert "quiet" not in text_of(verdict(replace(made.view, found=current()), ("coverage 80%",), 80, 24).lines)
-    assert "coverage 80%" in text_of(verdict(replace(made.view, found=current()), ("coverage 80%",), 80, 24).lines)
-    unknown = text_of(verdict(replace(made.view, found=CurrentFindings()), (), 80, 24).lines)
+    assert "quiet" not in text_of(verdict(replace(scene.view, found=current()), ("coverage 80%",), 80, 24).lines)
+    assert "coverage 80%" in text_of(verdict(replace(scene.view, found=current()), ("coverage 80%",), 80, 24).lines)
+    unknown = text_of(verdict(replace(scene.view, found=CurrentFindings()), (), 80, 24).lines)
     assert "quiet" not in unknown
     assert re.search("no rule is evaluated|rules are evaluated after 2 s", unknown)
 
@@ -240,9 +240,9 @@ def test_ios_above_the_threshold_are_counted_where_no_rule_found_anything():
 def test_the_strip_has_the_finding_whole_in_eight_lines(ruled):
     sentence = f"{SICK}: {'a wait for the completion thread that was woken and not run ' * 3}.".replace(" .", ".")
     ruled(lambda *_: [replace(WAKE_UP, device=SICK, summary=sentence)])
-    made = scene(host(8, 70, odd=SICK, ios=20))
-    made.findings_state.finish()
-    lines = made.draw_strip(80)
+    given_scene = scene(host(8, 70, odd=SICK, ios=20))
+    given_scene.findings_state.finish()
+    lines = given_scene.draw_strip(80)
     assert len(lines) == 8
     assert sentence.partition(": ")[2] in flat(lines)
     assert "…" not in flat(lines)
@@ -252,31 +252,31 @@ def test_the_strip_has_the_finding_whole_in_eight_lines(ruled):
 def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     """Rules are asked at the ends of blocks; the lines beside it show the newest frame."""
     ruled(lambda *_: (STUCK,))
-    made = scene(host(3, 23))
-    assert "nvme5n1: up to 1.24 s late" in press(made)
-    assert "evaluated" not in press(made)
-    made.findings_state.at_once = False
-    for one in host(3, 33)[23:]:
-        made.append(one)
-    assert "evaluated 13 s ago" in press(made)
-    assert "1 finding" not in press(made)
-    assert "6: 1 finding" in press(made, "screen:3")
+    given_scene = scene(host(3, 23))
+    assert "nvme5n1: up to 1.24 s late" in press(given_scene)
+    assert "evaluated" not in press(given_scene)
+    given_scene.findings_state.at_once = False
+    for frame in host(3, 33)[23:]:
+        given_scene.append(frame)
+    assert "evaluated 13 s ago" in press(given_scene)
+    assert "1 finding" not in press(given_scene)
+    assert "6: 1 finding" in press(given_scene, "screen:3")
 
 
 @pytest.mark.parametrize(("age_s", "shown"), [(24, "24 s"), (20, "20 s"), (90, "20 s"), (None, "20 s")])
 def test_an_age_in_the_verdict_is_that_of_the_device_table(age_s, shown):
     """Rules are evaluated every 5 s; an I/O that is much older is none that the finding counts."""
-    made = Scene(Selection())
-    made.store.origin = BEGUN
+    scene = Scene(Selection())
+    scene.store.origin = BEGUN
     for frame in FRAMES:
         if age_s is not None:
             held = InFlight(ODD, "write", frame.mono_us - age_s * S, issued=True)
             frame = replace(frame, in_flight=InFlightList((held,), {1: 1, 10: 1, 60: 0}, 0))  # noqa: PLW2901
-        made.append(frame)
+        scene.append(frame)
     template = f"{ODD}: a write stuck for {AGE} in the driver or below"
     finding = replace(STUCK, short=template.replace(AGE, "20 s"), age_us=20 * S, short_of_age=template)
     found = replace(current(finding), until_wall=FRAMES[-1].wall - 4)
-    lines = verdict(replace(made.view, found=found), (), 80, 24).lines
+    lines = verdict(replace(scene.view, found=found), (), 80, 24).lines
     assert f"a write stuck for {shown} in the driver" in text_of(lines)
 
 
@@ -290,8 +290,8 @@ def test_a_notice_stays_off_the_map():
 
 def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
     ruled(lambda *_: ())
-    made = scene(host(3, 20))
-    shown = " ".join(press(made, "screen:5").split())
+    given_scene = scene(host(3, 20))
+    shown = " ".join(press(given_scene, "screen:5").split())
     assert "none now" in shown
     assert "No finding in the last 20 s, all that was captured by now." in shown
     evaluated = sum(rule.needs == LATENCIES or not rule.needs for rule in RULES)
@@ -303,12 +303,12 @@ def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
 
 @pytest.mark.parametrize("list_of", ["kept", "over"])
 def test_no_finding_now_is_said_with_the_time_of_the_latest_one(list_of):
-    made = Scene(Selection(screen="findings"))
-    made.store.origin = BEGUN
+    scene = Scene(Selection(screen="findings"))
+    scene.store.origin = BEGUN
     for frame in FRAMES:
-        made.append(frame)
+        scene.append(frame)
     ended = (lasting(WAKE_UP, 20, 40), lasting(CEILING, 20, 55))
-    view = replace(made.view, found=replace(current(), **{list_of: ended}))
+    view = replace(scene.view, found=replace(current(), **{list_of: ended}))
     shown = flat(findings_panel(view, 80, 20))
     assert f"No finding now; the latest below was found at {clock(START_WALL + 55)}." in shown
     assert "No finding in the last" not in shown
@@ -318,9 +318,9 @@ def test_no_finding_now_is_said_with_the_time_of_the_latest_one(list_of):
 @pytest.mark.parametrize(("now", "chosen"), [((CEILING,), None), ((), WAKE_UP.key), ((WAKE_UP,), WAKE_UP.key)])
 def test_the_list_opens_at_the_chosen_finding_unless_only_others_are_active(now, chosen):
     """An ended one that was read before is not selected above a current one."""
-    made = Scene(Selection(finding=key_of(lasting(WAKE_UP))))
+    scene = Scene(Selection(finding=key_of(lasting(WAKE_UP))))
     ended = () if WAKE_UP in now else (lasting(WAKE_UP),)
-    view = replace(made.view, found=current(*now, over=ended))
+    view = replace(scene.view, found=current(*now, over=ended))
     opened = STEPS["screen"](view, SCREENS.index("findings"))
     assert (opened.finding[:2] if opened.finding else None) == chosen
 
@@ -358,8 +358,8 @@ def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
 
 
 def test_a_finding_that_is_kept_has_its_time_and_its_evidence_and_is_dim():
-    found = current(SEEN, kept=(lasting(CEILING, 5, 9),), over=[lasting(WAKE_UP, 1, 4)])
-    lines = listed(found, 1, 100, 40)
+    current_findings = current(SEEN, kept=(lasting(CEILING, 5, 9),), over=[lasting(WAKE_UP, 1, 4)])
+    lines = listed(current_findings, 1, 100, 40)
     shown = text_of(lines)
     assert "findings  1 now, 1 kept, 1 earlier" in shown
     assert f"▸ ! nvme1n1 driver limit reached  warning as of {clock(START_WALL + 9)}" in shown
@@ -371,8 +371,8 @@ def test_a_finding_that_is_kept_has_its_time_and_its_evidence_and_is_dim():
 def test_one_that_is_kept_has_the_time_of_its_wait_where_it_is_about_one():
     """Not that of the block after which it was found."""
     event = replace(CEILING, at=Moment(START_MONO + 6 * S, START_WALL + 6))
-    found = current(SEEN, kept=(lasting(event, 5, 9),))
-    assert f"warning as of {clock(START_WALL + 6)}" in text_of(listed(found, 1, 100, 40))
+    current_findings = current(SEEN, kept=(lasting(event, 5, 9),))
+    assert f"warning as of {clock(START_WALL + 6)}" in text_of(listed(current_findings, 1, 100, 40))
 
 
 def test_one_that_comes_again_has_the_number_of_its_times():
@@ -396,11 +396,11 @@ def test_one_that_comes_again_has_the_number_of_its_times():
 )
 def test_the_first_screen_has_a_finding_that_is_kept_or_comes_again(episodes, text):
     found = replace(current(), **episodes)
-    made = Scene(Selection())
-    made.store.origin = BEGUN
-    for one in FRAMES:
-        made.append(one)
-    lines, named, _ = verdict(replace(made.view, found=found), (), 80, 24)
+    scene = Scene(Selection())
+    scene.store.origin = BEGUN
+    for frame in FRAMES:
+        scene.append(frame)
+    lines, named, _ = verdict(replace(scene.view, found=found), (), 80, 24)
     assert text in flat(lines)
     assert named == [FULL]
     roles = {span.role.partition("/")[0] for line in lines for span in line if span.text.strip()}
@@ -419,7 +419,7 @@ def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
 def test_a_command_keeps_its_blanks_and_has_lines_of_its_own(cells):
     line = 'ssd-config-list = "VENDOR  PRODUCT", "disksort:false";'
     step = Step("set it in ssd.conf", "it needs a reboot", (line, "iostat -En"))
-    shown = [plain(one) for one in evidence(replace(WAKE_UP, steps=(step,)), cells)]
+    shown = [plain(spans) for spans in evidence(replace(WAKE_UP, steps=(step,)), cells)]
     at = next(i for i, one in enumerate(shown) if line[:20] in one)
     joined = "".join(one[9:] for one in shown[at:]).replace(" (not run", "(not run")
     assert joined.startswith(f"{line}(not run here)iostat -En(not run here)")
@@ -456,20 +456,20 @@ def shows(one):
 
 def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     ruled(shows(WAKE_UP))
-    made = scene(FRAMES)
-    assert "!! nvme5n1: 97% of" in text(made)
-    before = press(made, "screen:5")
-    shown = press(made, "evidence")
-    assert made.selection.context == "zoom"
-    assert (made.selection.selected, made.selection.op) == (ODD, "write")
+    given_scene = scene(FRAMES)
+    assert "!! nvme5n1: 97% of" in text(given_scene)
+    before = press(given_scene, "screen:5")
+    shown = press(given_scene, "evidence")
+    assert given_scene.selection.context == "zoom"
+    assert (given_scene.selection.selected, given_scene.selection.op) == (ODD, "write")
     assert " nvme5n1 region " in shown
     assert " and more" in shown
-    press(made, "mark")  # the region is the cursor's
-    assert made.selection.context == "cursor"
-    assert made.selection.cursor.corner is not None
-    press(made, "leave")
-    assert made.selection.context == "zoom"
-    assert press(made, "leave") == before
+    press(given_scene, "mark")  # the region is the cursor's
+    assert given_scene.selection.context == "cursor"
+    assert given_scene.selection.cursor.corner is not None
+    press(given_scene, "leave")
+    assert given_scene.selection.context == "zoom"
+    assert press(given_scene, "leave") == before
 
 
 @pytest.mark.parametrize(
@@ -484,32 +484,32 @@ def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
 )
 def test_each_screen_can_be_the_evidence(ruled, where, context, seen):
     ruled(shows(replace(WAKE_UP, where=where)))
-    made = scene(FRAMES, Selection(screen="findings", pattern="nvme0"))
-    assert seen in press(made, "evidence")
-    assert made.selection.context == context
-    press(made, "leave")
-    assert (made.selection.context, made.selection.pattern) == ("findings", "nvme0")
+    given_scene = scene(FRAMES, Selection(screen="findings", pattern="nvme0"))
+    assert seen in press(given_scene, "evidence")
+    assert given_scene.selection.context == context
+    press(given_scene, "leave")
+    assert (given_scene.selection.context, given_scene.selection.pattern) == ("findings", "nvme0")
 
 
 def test_what_is_opened_at_the_evidence_is_closed_first(ruled):
     ruled(shows(replace(WAKE_UP, where=Where("outliers", ODD))))
-    made = scene(FRAMES, Selection(screen="findings"))
-    press(made, "evidence", "read")
-    assert made.selection.context == "outlier"
-    press(made, "leave")
-    assert made.selection.context == "outliers"
-    press(made, "leave")
-    assert made.selection.context == "findings"
-    press(made, "evidence", "screen:1", "leave")
-    assert made.selection.context == "overview"
+    given_scene = scene(FRAMES, Selection(screen="findings"))
+    press(given_scene, "evidence", "read")
+    assert given_scene.selection.context == "outlier"
+    press(given_scene, "leave")
+    assert given_scene.selection.context == "outliers"
+    press(given_scene, "leave")
+    assert given_scene.selection.context == "findings"
+    press(given_scene, "evidence", "screen:1", "leave")
+    assert given_scene.selection.context == "overview"
 
 
 def test_a_device_with_a_finding_is_the_first_of_those_unlike_their_peers(ruled):
     ruled(shows(replace(WAKE_UP, device="nvme2n1")))
-    made = scene(host(4, 6))
-    assert [one.device.name for one in made.view.subjects()][:2] == ["nvme2n1", "nvme0n1"]
-    made.choose(replace(made.selection, sort="name"))
-    assert made.view.subjects()[0].device.name == "nvme0n1"
+    given_scene = scene(host(4, 6))
+    assert [subject.device.name for subject in given_scene.view.subjects()][:2] == ["nvme2n1", "nvme0n1"]
+    given_scene.choose(replace(given_scene.selection, sort="name"))
+    assert given_scene.view.subjects()[0].device.name == "nvme0n1"
     ruled(shows(replace(SEEN, device="nvme2n1", id="completion-wakeup")))
     assert scene(host(4, 6)).view.subjects()[0].device.name == "nvme2n1", "a notice, too"
 
@@ -517,21 +517,21 @@ def test_a_device_with_a_finding_is_the_first_of_those_unlike_their_peers(ruled)
 def test_the_rows_are_in_the_order_of_the_verdict(ruled):
     others = [short(replace(WAKE_UP, device=name), "is late") for name in ("nvme3n1", "nvme1n1")]
     ruled(lambda *_: [*others, short(replace(WAKE_UP, device="nvme0n1", severity=NOTICE), "is odd")])
-    made = scene(host(4, 6))
-    named = [finding.device for finding in (*made.view.found.shown, *made.view.found.notices)]
-    assert [one.device.name for one in made.view.subjects()][:3] == named
-    assert made.view.subjects()[0].selection.selected == named[0]
+    given_scene = scene(host(4, 6))
+    named = [finding.device for finding in (*given_scene.view.found.shown, *given_scene.view.found.notices)]
+    assert [subject.device.name for subject in given_scene.view.subjects()][:3] == named
+    assert given_scene.view.subjects()[0].selection.selected == named[0]
 
 
 def test_a_device_with_an_io_above_the_threshold_is_the_first_in_the_second_second():
     frames = host(4, 2)
     slow = Series("nvme2n1", "read", "total")
     frames[1] = replace(frames[1], histograms=frames[1].histograms | {slow: Histogram.record([900_000])})
-    made = Scene(Selection(threshold_us=500_000))
-    made.opened(BEGUN)
+    scene = Scene(Selection(threshold_us=500_000))
+    scene.opened(BEGUN)
     for frame in frames:
-        made.append(frame)
-    assert made.view.subjects()[0].device.name == "nvme2n1"
+        scene.append(frame)
+    assert scene.view.subjects()[0].device.name == "nvme2n1"
 
 
 def test_a_replay_ranks_its_rows_when_the_first_findings_are_known(ruled):
@@ -539,14 +539,14 @@ def test_a_replay_ranks_its_rows_when_the_first_findings_are_known(ruled):
     ruled(shows(replace(WAKE_UP, device="nvme2n1")))
     busiest = Series("nvme3n1", "read", "total")
     frames = [
-        replace(one, histograms=one.histograms | {busiest: Histogram.record([90_000] * 90)}) for one in host(4, 6)
+        replace(frame, histograms=frame.histograms | {busiest: Histogram.record([90_000] * 90)}) for frame in host(4, 6)
     ]
-    made = Scene(Selection(), mode="REPLAY", findings=DEFAULT)
-    made.opened(BEGUN)
+    scene = Scene(Selection(), mode="REPLAY", findings=DEFAULT)
+    scene.opened(BEGUN)
     orders = []
     for frame in frames:
-        made.append(frame)
-        orders.append([subject.device.name for subject in made.view.subjects()])
+        scene.append(frame)
+        orders.append([subject.device.name for subject in scene.view.subjects()])
     by_name = [f"nvme{number}n1" for number in range(4)]
     assert orders[0] == by_name
     assert orders[2:] == [orders[-1]] * 4
@@ -555,22 +555,22 @@ def test_a_replay_ranks_its_rows_when_the_first_findings_are_known(ruled):
 
 def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
     ruled(shows(replace(WAKE_UP, device="nvme2n1")))
-    made = scene(host(4, 90))
+    given_scene = scene(host(4, 90))
 
     def rows():
-        return [(one.device.name, one.selection.selected) for one in made.view.subjects()]
+        return [(subject.device.name, subject.selection.selected) for subject in given_scene.view.subjects()]
 
     live = rows()
     assert live[0] == ("nvme2n1", "nvme2n1")
-    made.at_once = made.findings_state.at_once = False
-    made.pause()
-    made.travel(made.archive.stamps[20])
+    given_scene.at_once = given_scene.findings_state.at_once = False
+    given_scene.pause()
+    given_scene.travel(given_scene.archive.stamps[20])
     seen = [rows()]
-    while made.towards is not None:
-        made.proceed()
+    while given_scene.towards is not None:
+        given_scene.proceed()
         seen.append(rows())
-    while made.findings_state.is_pending:
-        made.findings_state.proceed()
+    while given_scene.findings_state.is_pending:
+        given_scene.findings_state.proceed()
         seen.append(rows())
     assert seen == [live] * len(seen)
 
@@ -581,8 +581,8 @@ def test_keys_go_through_the_list_and_the_selected_one_stays(ruled):
     made = scene(FRAMES[:6], Selection(screen="findings"))
     press(made, "found:1", "found:1")
     assert made.selection.finding[:2] == other.key
-    for one in FRAMES[6:]:
-        made.append(one)
+    for frame in FRAMES[6:]:
+        made.append(frame)
     assert "▸ ! nvme1n1 kernel thread ran late  warning" in press(made, "scroll:10")
     press(made, "found:-1")
     assert (made.selection.finding[:2], made.selection.top) == (WAKE_UP.key, 0)
@@ -623,12 +623,12 @@ TIME = Lazy(some)
 
 def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):
     ruled(slow)
-    made = scene(TIME[:70])
-    axis = text(made).splitlines()
+    given_scene = scene(TIME[:70])
+    axis = text(given_scene).splitlines()
     assert sum("!" in line for line in axis if "└" in line) == 1
-    assert "2 findings" not in text(made)
-    made.travel(made.archive.stamps[54])
-    assert f"found: kernel thread ran late on {SICK}" in text(made)
+    assert "2 findings" not in text(given_scene)
+    given_scene.travel(given_scene.archive.stamps[54])
+    assert f"found: kernel thread ran late on {SICK}" in text(given_scene)
 
 
 @pytest.mark.parametrize(
@@ -644,49 +644,51 @@ def test_an_earlier_time_is_evaluated_as_it_was_then(ruled, second, jumped):
     ruled(slow)
     then = scene(TIME[: second + 1], Selection(screen="findings"))
     if jumped:  # it was not shown: there are only the recording's frames
-        made = Scene(Selection(screen="findings"), findings=DEFAULT, mode="REPLAY")
+        given_scene = Scene(Selection(screen="findings"), findings=DEFAULT, mode="REPLAY")
         archive = Archive()
-        for one in TIME:
-            archive.append(one)
-        made.opened(BEGUN, archive)
+        for frame in TIME:
+            archive.append(frame)
+        given_scene.opened(BEGUN, archive)
     else:
-        made = scene(TIME, Selection(screen="findings"))
-    made.travel(made.archive.stamps[second])
-    found = made.findings_state.current
-    assert [one.last for one in found.lasting] == [one.last for one in then.findings_state.current.lasting]
-    assert found.span_us == then.findings_state.current.span_us
+        given_scene = scene(TIME, Selection(screen="findings"))
+    given_scene.travel(given_scene.archive.stamps[second])
+    current_findings = given_scene.findings_state.current
+    assert [episode.last for episode in current_findings.lasting] == [
+        episode.last for episode in then.findings_state.current.lasting
+    ]
+    assert current_findings.span_us == then.findings_state.current.span_us
     if second != 136:  # its end is behind the window
-        assert text_of(screen_lines(made, (), 80, 24)[1:-4]) == text_of(screen_lines(then, (), 80, 24)[1:-4])
+        assert text_of(screen_lines(given_scene, (), 80, 24)[1:-4]) == text_of(screen_lines(then, (), 80, 24)[1:-4])
 
 
 def test_one_that_is_over_is_shown_where_it_was(ruled):
     ruled(slow)
-    made = scene(TIME, Selection(screen="findings"))
-    press(made, "evidence")
-    travel = Travel(made, Source([]), str, str, aside=str)
+    given_scene = scene(TIME, Selection(screen="findings"))
+    press(given_scene, "evidence")
+    travel = Travel(given_scene, Source([]), str, str, aside=str)
     travel.to_finding()
-    assert made.at is not None
-    assert START_MONO + 110 * S < made.at.mono_us <= START_MONO + 125 * S
-    assert made.selection.context == "zoom"
+    assert given_scene.at is not None
+    assert START_MONO + 110 * S < given_scene.at.mono_us <= START_MONO + 125 * S
+    assert given_scene.selection.context == "zoom"
 
 
 def later(frames, **options):
     """A scene whose frames are not evaluated yet."""
-    made = Scene(Selection(screen="findings"), findings=DEFAULT, **options)
-    made.findings_state.at_once = False
-    made.opened(BEGUN)
-    for one in frames:
-        made.append(one)
-    return made
+    scene = Scene(Selection(screen="findings"), findings=DEFAULT, **options)
+    scene.findings_state.at_once = False
+    scene.opened(BEGUN)
+    for frame in frames:
+        scene.append(frame)
+    return scene
 
 
 def test_rules_are_evaluated_in_idle_time_from_the_first_minute_on(ruled):
     ruled(slow)
-    made = later(TIME[:70])
-    assert made.findings_state.current.evaluated is False
+    given_scene = later(TIME[:70])
+    assert given_scene.findings_state.current.evaluated is False
     waits, painted = [], []
     evaluating = FindingsEvaluation(
-        made.findings_state, lambda after, call: waits.append((after, call)), lambda: painted.append(1), str
+        given_scene.findings_state, lambda after, call: waits.append((after, call)), lambda: painted.append(1), str
     )
     evaluating.wake()
     evaluating.wake()
@@ -696,35 +698,35 @@ def test_rules_are_evaluated_in_idle_time_from_the_first_minute_on(ruled):
         assert after >= 0.02
         call()
     assert painted
-    assert made.findings_state.is_pending is False
-    assert made.findings_state._edge.evaluated == 15
-    assert made.findings_state.current == scene(TIME[:70]).findings_state.current
+    assert given_scene.findings_state.is_pending is False
+    assert given_scene.findings_state._edge.evaluated == 15
+    assert given_scene.findings_state.current == scene(TIME[:70]).findings_state.current
 
 
 def test_who_is_late_leaves_out_older_blocks_and_says_how_far_it_got(ruled):
     ruled(slow)
-    made = later(TIME[:70])
-    while made.findings_state._edge.evaluated < 3:
-        made.findings_state.proceed()
-    assert f"evaluated up to {clock(START_WALL + 10)}, 60 s behind" in text(made)
-    for one in TIME[70:]:
-        made.append(one)
-    made.findings_state.finish()
-    assert made.findings_state._edge.evaluated <= 6
-    assert "behind" not in text(made)
+    scene = later(TIME[:70])
+    while scene.findings_state._edge.evaluated < 3:
+        scene.findings_state.proceed()
+    assert f"evaluated up to {clock(START_WALL + 10)}, 60 s behind" in text(scene)
+    for frame in TIME[70:]:
+        scene.append(frame)
+    scene.findings_state.finish()
+    assert scene.findings_state._edge.evaluated <= 6
+    assert "behind" not in text(scene)
 
 
 def test_only_what_was_found_first_after_a_hole_may_have_begun_before(ruled):
     ruled(slow)
     made = later(TIME[:70])
     made.findings_state.finish()  # began in the sight of all
-    for one in TIME[70:110]:
-        made.append(one)
+    for frame in TIME[70:110]:
+        made.append(frame)
     made.findings_state.finish()
     assert made.findings_state._begun.mono_us > START_MONO + 70 * S
     assert "since ≤" not in text(made)
     assert f"since {clock(START_WALL + 55)}" in text(made)
-    assert [one.mono_us for one in made.findings_state.current.moments] == [START_MONO + 55 * S]
+    assert [moment.mono_us for moment in made.findings_state.current.moments] == [START_MONO + 55 * S]
     unseen = later(TIME[:100])
     unseen.findings_state.finish()
     assert "critical since ≤" in text(unseen)
@@ -732,14 +734,14 @@ def test_only_what_was_found_first_after_a_hole_may_have_begun_before(ruled):
 
 def test_another_boot_is_another_time(ruled):
     ruled(slow)
-    made = scene(TIME[:80])
-    again = [replace(one, mono_us=one.mono_us - 50 * S, wall=one.wall + 1000) for one in TIME[60:75]]
+    given_scene = scene(TIME[:80])
+    again = [replace(frame, mono_us=frame.mono_us - 50 * S, wall=frame.wall + 1000) for frame in TIME[60:75]]
     for one in again:
-        made.append(one)
-    findings_state = made.findings_state
+        given_scene.append(one)
+    findings_state = given_scene.findings_state
     assert findings_state._first_us == findings_state._begun.mono_us == START_MONO + 10 * S
     then = findings_at(findings_state._edge, Stamp(again[0].mono_us, again[0].wall), DEFAULT)
-    assert [one.end_us for one in then.over] == [START_MONO + 80 * S]
+    assert [episode.end_us for episode in then.over] == [START_MONO + 80 * S]
     assert then.lasting == ()
 
 
@@ -753,8 +755,8 @@ class Gone(Archive):
 
 def gone(made):
     there = Gone()
-    for one in TIME:
-        there.append(one)
+    for frame in TIME:
+        there.append(frame)
     made.archive = there
     return there.stamps
 
@@ -781,31 +783,31 @@ def test_pictures_that_come_faster_than_they_are_painted_do_not_stop_the_evaluat
 
 def test_a_time_that_cannot_be_evaluated_has_no_finding_of_now(ruled):
     ruled(slow)
-    made = later(TIME[:70])
-    made.findings_state.finish()
-    made.at = made.archive.stamps[30]
-    gone(made)
-    made.findings_state.look(made.archive, BEGUN, made.at, 60 * S)
+    scene = later(TIME[:70])
+    scene.findings_state.finish()
+    scene.at = scene.archive.stamps[30]
+    gone(scene)
+    scene.findings_state.look(scene.archive, BEGUN, scene.at, 60 * S)
     output, painted, waits = [], [], []
     evaluating = FindingsEvaluation(
-        made.findings_state, lambda _, call: waits.append(call), lambda: painted.append(1), output.append
+        scene.findings_state, lambda _, call: waits.append(call), lambda: painted.append(1), output.append
     )
     evaluating.wake()
     while waits:
         waits.pop()()
     assert output == ["cannot read x: it is gone"]
     assert painted
-    assert "Not evaluated: cannot read x: it is gone." in text(made)
-    assert SICK not in text(made).split("findings", 1)[1].splitlines()[2]
+    assert "Not evaluated: cannot read x: it is gone." in text(scene)
+    assert SICK not in text(scene).split("findings", 1)[1].splitlines()[2]
 
 
 def test_what_a_rule_does_not_catch_does_not_end_judging(monkeypatch):
     monkeypatch.setattr("latmon.tui.app._PAINTED_S", 0.0)
-    made = later(TIME[:6])
+    scene = later(TIME[:6])
     waits = []
-    evaluating = FindingsEvaluation(made.findings_state, lambda _, call: waits.append(call), str, str)
+    evaluating = FindingsEvaluation(scene.findings_state, lambda _, call: waits.append(call), str, str)
     evaluating.wake()
-    made.findings_state._edge.taking = lambda _: iter(lambda: 1 / 0, 0)
+    scene.findings_state._edge.taking = lambda _: iter(lambda: 1 / 0, 0)
     with pytest.raises(ZeroDivisionError):
         waits.pop()()
     evaluating.wake()
@@ -814,57 +816,57 @@ def test_what_a_rule_does_not_catch_does_not_end_judging(monkeypatch):
 
 def test_a_rule_that_failed_is_named(ruled):
     ruled(lambda *_: ())
-    made = scene(host(1, 10), Selection(screen="findings"))
-    made.findings_state._edge.failed = {"peer-outlier": "division by zero"}
-    made.findings_state._shown = (None, made.findings_state.current)
-    assert "Not evaluated: peer-outlier: division by zero." in flat(screen_lines(made, (), 160, 40))
+    given_scene = scene(host(1, 10), Selection(screen="findings"))
+    given_scene.findings_state._edge.failed = {"peer-outlier": "division by zero"}
+    given_scene.findings_state._shown = (None, given_scene.findings_state.current)
+    assert "Not evaluated: peer-outlier: division by zero." in flat(screen_lines(given_scene, (), 160, 40))
 
 
 def test_space_in_a_replay_whose_file_is_gone_says_so(ruled):
     ruled(slow)
-    made = later(TIME[:20], mode="REPLAY")
-    made.at_once = False
-    stamps = gone(made)
+    scene = later(TIME[:20], mode="REPLAY")
+    scene.at_once = False
+    stamps = gone(scene)
     reported = []
-    travel = Travel(made, Played([]), reported.append, str, aside=str)
-    made.travel(stamps[72])
+    travel = Travel(scene, Played([]), reported.append, str, aside=str)
+    scene.travel(stamps[72])
     travel.hold(0)
     assert travel.arrive()
     assert reported == ["cannot read x: it is gone"]
-    assert made.edge.until_us == stamps[19].mono_us
+    assert scene.edge.until_us == stamps[19].mono_us
 
 
 def test_a_replay_that_goes_on_judges_the_minute_before_in_parts(ruled):
     ruled(slow)
-    made = later(TIME[:20], mode="REPLAY")
-    there = Archive()
-    for one in TIME:
-        there.append(one)
-    made.archive = there
-    made.travel(there.stamps[72])
-    made.go_on()
-    assert "evaluating the minute before" in text(made)
-    for one in TIME[73:80]:
-        made.findings_state.take(one, BEGUN)
-    made.findings_state.finish()
-    assert [one.last for one in made.findings_state.current.lasting] == [
-        one.last for one in scene(TIME[:80]).findings_state.current.lasting
+    given_scene = later(TIME[:20], mode="REPLAY")
+    archive = Archive()
+    for frame in TIME:
+        archive.append(frame)
+    given_scene.archive = archive
+    given_scene.travel(archive.stamps[72])
+    given_scene.go_on()
+    assert "evaluating the minute before" in text(given_scene)
+    for frame in TIME[73:80]:
+        given_scene.findings_state.take(frame, BEGUN)
+    given_scene.findings_state.finish()
+    assert [episode.last for episode in given_scene.findings_state.current.lasting] == [
+        episode.last for episode in scene(TIME[:80]).findings_state.current.lasting
     ]
 
 
 def test_no_rule_is_asked_where_none_is_wanted():
-    made = Scene(Selection(screen="findings"))
-    made.opened(BEGUN)
-    for one in FRAMES:
-        made.append(one)
-    assert made.findings_state.is_pending is False
-    assert "nothing is evaluated" in text(made)
+    scene = Scene(Selection(screen="findings"))
+    scene.opened(BEGUN)
+    for frame in FRAMES:
+        scene.append(frame)
+    assert scene.findings_state.is_pending is False
+    assert "nothing is evaluated" in text(scene)
 
 
 def test_the_health_line_counts_them_where_there_is_room(ruled):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup"), replace(SEEN, id="completion-wakeup")))
-    made = scene(FRAMES, Selection(screen="outliers"))
-    assert "6: 2 findings" in text(made, (160, 50))
+    given_scene = scene(FRAMES, Selection(screen="outliers"))
+    assert "6: 2 findings" in text(given_scene, (160, 50))
 
 
 # ---- pictures

@@ -129,9 +129,9 @@ async def test_a_screen_of_one_host_opens_none_over_ssh():
 
 def fleet(*names):
     """Frames of hosts with four devices each, merged; the first host has a slow one."""
-    several = [host(DEVICES, 5, odd="nvme2n1" * (name == names[0]), seed=at) for at, name in enumerate(names)]
-    for at, frames in enumerate(zip(*several, strict=True)):
-        parts = [HostFrame(name, one, 0, number=n) for n, (name, one) in enumerate(zip(names, frames, strict=True))]
+    hosts = [host(DEVICES, 5, odd="nvme2n1" * (name == names[0]), seed=at) for at, name in enumerate(names)]
+    for at, frames in enumerate(zip(*hosts, strict=True)):
+        parts = [HostFrame(name, frame, 0, number=n) for n, (name, frame) in enumerate(zip(names, frames, strict=True))]
         now = frames[0]
         frame, _ = merged_frame(parts, seq=at, wall=now.wall, mono_us=now.mono_us, dt_us=now.dt_us)
         yield frame
@@ -159,7 +159,7 @@ async def test_enter_opens_a_host_of_a_fleet_and_escape_leads_back_to_all():
         assert "hosts 3, with 12 devices" in screen(app)
         await pilot.press("enter")
         await painted(pilot)
-        opened = [one for one in rows(app) if one.startswith("nvme")]
+        opened = [row for row in rows(app) if row.startswith("nvme")]
         assert sorted(opened) == [f"nvme{n}n1" for n in range(DEVICES)]
         assert f"of {NAMES[0]}" in screen(app)
         await pilot.press("escape")

@@ -141,7 +141,7 @@ async def test_the_wheel_moves_the_selection():
     app = make(Source(host(4, 20)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        names = [one.device.name for one in app.scene.view.subjects()]
+        names = [subject.device.name for subject in app.scene.view.subjects()]
         await app._wheel("down")
         await app._wheel("down")
         await app._wheel("up")
@@ -184,7 +184,9 @@ async def test_clicks_on_rows_take_no_word_of_the_text():
     """Hostile names of processes are those of devices, of tables, and times of day."""
     frames = []
     for number, frame in enumerate(FRAMES):
-        outliers = tuple(replace(one, comm=("nvme0n1", "handlers", "03:00:01.1")[number % 3]) for one in frame.outliers)
+        outliers = tuple(
+            replace(outlier, comm=("nvme0n1", "handlers", "03:00:01.1")[number % 3]) for outlier in frame.outliers
+        )
         frames.append(replace(frame, outliers=outliers))
     app = make(Source(frames), selection=Selection(screen="outliers"))
     async with app.run_test(size=(120, 30)) as pilot:
@@ -294,7 +296,9 @@ async def test_a_click_on_the_title_of_a_column_sorts_by_it():
 
 async def test_a_click_is_on_the_device_of_its_row_whatever_the_row_says():
     """Names in the text of a row, or of another device in it, are not read back."""
-    frames = [replace(one, devices=tuple(replace(d, model="nvme0n1") for d in one.devices)) for one in host(4, 20)]
+    frames = [
+        replace(frame, devices=tuple(replace(d, model="nvme0n1") for d in frame.devices)) for frame in host(4, 20)
+    ]
     app = make(Source(frames))
     async with app.run_test(size=(160, 24)) as pilot:
         await settled(pilot)

@@ -49,15 +49,15 @@ HELD = InFlight(FREE, "write", 0, ("sync", "fua"), 81_920_448, 4096, 4211, "ora_
 
 def waiting_host(seconds=40, *, reported=True):
     """Three disks; the first may have only 3 and many wait above it, a request of the second never completes."""
-    found = []
-    for number, one in enumerate(host(3, seconds, ios=20)):
-        held = HELD._replace(began_us=found[0].mono_us) if found else None
+    frames = []
+    for number, current_frame in enumerate(host(3, seconds, ios=20)):
+        held = HELD._replace(began_us=frames[0].mono_us) if frames else None
         old_s = number if held else 0
         still = InFlightList((held,) if held else (), {s: int(old_s > s) for s in (1, 10, 60)}, 0)
-        found.append(
+        frames.append(
             replace(
-                one,
-                devices=tuple(replace(d, limits=LIMITS if d.name == CROWDED else ()) for d in one.devices),
+                current_frame,
+                devices=tuple(replace(d, limits=LIMITS if d.name == CROWDED else ()) for d in current_frame.devices),
                 depths={CROWDED: FULL, FREE: SAMPLED},
                 in_flight=still if reported else None,
                 issues={CROWDED: tuple(Issue(i, 8 * i, 4096, "read", 5) for i in range(20))},
@@ -68,7 +68,7 @@ def waiting_host(seconds=40, *, reported=True):
                 },
             )
         )
-    return found
+    return frames
 
 
 FRAMES = Lazy(waiting_host)
@@ -168,29 +168,31 @@ def test_bars_fit_and_the_ceiling_is_above_the_limit(cells, ink):
 
 
 def test_the_oldest_is_reported_grows_and_is_named_everywhere():
-    made = scene(FRAMES[:30], OPEN)
-    assert "29.0s nvme1n1 WSF 4K the driver" in words(text(made))
-    made.append(FRAMES[30])
-    assert "30.0s nvme1n1 WSF" in words(text(made))
-    assert "30 s on nvme1n1" in text(made).splitlines()[-2]
-    assert press(made, "screen:0").count(" is in flight") == 1, "one line is enough"
-    assert "an I/O on nvme1n1 is in flight for 30 s" in press(made, size=(160, 50))
+    given_scene = scene(FRAMES[:30], OPEN)
+    assert "29.0s nvme1n1 WSF 4K the driver" in words(text(given_scene))
+    given_scene.append(FRAMES[30])
+    assert "30.0s nvme1n1 WSF" in words(text(given_scene))
+    assert "30 s on nvme1n1" in text(given_scene).splitlines()[-2]
+    assert press(given_scene, "screen:0").count(" is in flight") == 1, "one line is enough"
+    assert "an I/O on nvme1n1 is in flight for 30 s" in press(given_scene, size=(160, 50))
 
 
 def test_a_pause_stops_the_clock_of_what_waits():
-    made = scene(FRAMES[:30], OPEN)
-    made.pause()
-    for one in FRAMES[30:]:
-        made.append(one)
-    assert "29.0s nvme1n1" in text(made)
-    made.resume()
-    assert "39.0s nvme1n1" in text(made)
+    given_scene = scene(FRAMES[:30], OPEN)
+    given_scene.pause()
+    for current_frame in FRAMES[30:]:
+        given_scene.append(current_frame)
+    assert "29.0s nvme1n1" in text(given_scene)
+    given_scene.resume()
+    assert "39.0s nvme1n1" in text(given_scene)
 
 
 def test_without_a_probe_it_is_at_least_so_long():
     known = [
-        replace(one, kernel={flow: replace(c, count=c.count * (flow.device != FREE)) for flow, c in one.kernel.items()})
-        for one in waiting_host(20, reported=False)
+        replace(
+            frame, kernel={flow: replace(c, count=c.count * (flow.device != FREE)) for flow, c in frame.kernel.items()}
+        )
+        for frame in waiting_host(20, reported=False)
     ]
     output = shown(frames=known)
     assert "≥19.0s nvme1n1" in words(output)
@@ -245,23 +247,23 @@ WIDE = 116, 24
 
 def test_many_alike_are_one_line_until_the_list_is_scrolled():
     held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(12))
-    frames = [replace(one, in_flight=InFlightList(held, {1: 12, 10: 12, 60: 0})) for one in FRAMES]
+    frames = [replace(frame, in_flight=InFlightList(held, {1: 12, 10: 12, 60: 0})) for frame in FRAMES]
     assert "12x the driver - several ora_lgwr/4211" in words(shown(frames=frames, size=WIDE))
-    made = scene(frames, OPEN)
-    pages = [press(made, "through:1", size=WIDE) for _ in range(16)]
+    given_scene = scene(frames, OPEN)
+    pages = [press(given_scene, "through:1", size=WIDE) for _ in range(16)]
     assert "more lines: PgDn" in pages[0]
     assert all(any(f" {1000 * i:,} ora_lgwr" in page for page in pages) for i in range(12))
     assert "PgUp: back" in pages[-1]
     for _ in range(11):
-        output = press(made, "through:-1", size=WIDE)
+        output = press(given_scene, "through:-1", size=WIDE)
     assert "12x the driver" in output
-    others = tuple(one._replace(pid=i) for i, one in enumerate(held))
-    many = [replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames]
+    others = tuple(in_flight._replace(pid=i) for i, in_flight in enumerate(held))
+    many = [replace(frame, in_flight=replace(frame.in_flight, oldest=others)) for frame in frames]
     assert "12x the driver - several ora_lgwr" in words(shown(frames=many, size=WIDE))
-    others = tuple(one._replace(comm=f"dd{i}") for i, one in enumerate(held))
-    unlike = scene([replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames], OPEN)
+    others = tuple(in_flight._replace(comm=f"dd{i}") for i, in_flight in enumerate(held))
+    unlike = scene([replace(frame, in_flight=replace(frame.in_flight, oldest=others)) for frame in frames], OPEN)
     assert press(unlike, "through:1") != press(unlike, "through:-1")
-    mixed = [replace(one, in_flight=replace(one.in_flight, oldest=(*held[:3], HELD))) for one in frames]
+    mixed = [replace(frame, in_flight=replace(frame.in_flight, oldest=(*held[:3], HELD))) for frame in frames]
     assert "81,920,448" in shown(frames=mixed, size=WIDE)
 
 
@@ -269,8 +271,8 @@ def test_bars_of_age_end_now_and_are_in_the_alarm_colour_from_the_threshold_on()
     """On an axis of eight octaves from 0.25 s: 39 s are 7.3 of them, and 4 s as well as the threshold 4."""
     alarm = {}
     for threshold_us in (4_000_000, 100_000, None, 60_000_000):
-        made = scene(FRAMES, replace(OPEN, threshold_us=threshold_us))
-        lines = screen_lines(made, BLANK, 120, 24)
+        given_scene = scene(FRAMES, replace(OPEN, threshold_us=threshold_us))
+        lines = screen_lines(given_scene, BLANK, 120, 24)
         line = next(line for line in lines if "39.0s" in plain(line))
         bar = [(role, len(text)) for text, role, _ in line if text.startswith("▆")]
         assert sum(cells for _, cells in bar) == 22
@@ -300,9 +302,9 @@ def test_the_oldest_comes_before_depths_and_no_io_is_dark():
 
 def test_what_overtook_it_has_a_column():
     frames = [
-        replace(one, in_flight=replace(still, oldest=tuple(w._replace(overtaken_by=412) for w in still.oldest)))
-        for one in FRAMES
-        if (still := one.in_flight)
+        replace(frame, in_flight=replace(still, oldest=tuple(w._replace(overtaken_by=412) for w in still.oldest)))
+        for frame in FRAMES
+        if (still := frame.in_flight)
     ]
     assert "the driver 412" in words(shown(frames=frames))
     assert "the driver -" in words(shown())
@@ -311,7 +313,7 @@ def test_what_overtook_it_has_a_column():
 def busy_elsewhere(**changed):
     """Six in flight and many completions on the first disk, nothing on the others."""
     now = {CROWDED: Outstanding(6, 0), FREE: Outstanding(0, 0), "nvme2n1": Outstanding(0, 0)}
-    return [replace(one, outstanding=now, in_flight=changed.get("still")) for one in waiting_host(9)]
+    return [replace(frame, outstanding=now, in_flight=changed.get("still")) for frame in waiting_host(9)]
 
 
 def test_an_unknown_age_is_never_reported_as_young():
@@ -335,7 +337,7 @@ def test_an_unknown_age_is_never_reported_as_young():
 def test_a_volume_s_ios_are_not_counted_beside_its_disks():
     volume = Device("dm-0", 253, 0, kind="dm", members=(CROWDED,))
     frames = busy_elsewhere(still=InFlightList(devices=(CROWDED, FREE)))
-    frames = [replace(one, outstanding={**one.outstanding, "dm-0": Outstanding(9, 0)}) for one in frames]
+    frames = [replace(frame, outstanding={**frame.outstanding, "dm-0": Outstanding(9, 0)}) for frame in frames]
     frames[0] = replace(frames[0], devices=(*frames[0].devices, volume))
     assert "in flight 6 in flight, none of them older than 0.5 s" in words(shown(frames=frames))
     alone = words(shown(frames=frames, selection=replace(OPEN, pattern="dm-0")))
@@ -384,18 +386,20 @@ def test_the_charts_are_of_the_device_that_the_overview_marks():
 
 @pytest.mark.parametrize("step", ["screen:1", "screen:2", "zoom"])
 def test_a_shown_device_stays_when_rows_change_places(step):
-    made = scene(FRAMES, Selection(sort="name"))
-    press(made, step)
-    made.choose(replace(made.selection, sort="unlike"))
-    press(made)
-    assert made.view.subjects()[0].device.name == FREE
-    assert made.selection.selected == CROWDED
+    given_scene = scene(FRAMES, Selection(sort="name"))
+    press(given_scene, step)
+    given_scene.choose(replace(given_scene.selection, sort="unlike"))
+    press(given_scene)
+    assert given_scene.view.subjects()[0].device.name == FREE
+    assert given_scene.selection.selected == CROWDED
 
 
 def test_the_map_of_a_held_device_says_that_nothing_completed():
     held = [
-        replace(one, kernel={}, seen={}, histograms={}, outstanding={**one.outstanding, FREE: Outstanding(30, None)})
-        for one in FRAMES
+        replace(
+            frame, kernel={}, seen={}, histograms={}, outstanding={**frame.outstanding, FREE: Outstanding(30, None)}
+        )
+        for frame in FRAMES
     ]
     output = words(shown("screen:2", "screen:0", frames=held, selection=Selection(), size=(160, 50)))
     assert re.search(r"no I/O completed on nvme1n1 in the last \d+ s; 30 in flight", output)
@@ -417,22 +421,22 @@ def test_the_audit_counts_waiting_ios_by_their_traced_times_where_the_kernel_doe
     times = {"queue": 1_000_000, "hba": 10_000, "total": 1_010_000}
     timed = {Series(CROWDED, "read", stage): Histogram.record([us] * 20) for stage, us in times.items()}
     changed = {"depths": {CROWDED: replace(FULL, queued={}, source=SYSFS)}, "traced": Traced(timed, one_in=1)}
-    frames = [replace(one, **changed, outstanding={CROWDED: Outstanding(3, None)}) for one in FRAMES]
+    frames = [replace(frame, **changed, outstanding={CROWDED: Outstanding(3, None)}) for frame in FRAMES]
     output = shown("aside:0", frames=frames, size=(120, 40))
     assert "! at its limit of 3 (device/queue_depth) while more I/Os waited" in output
 
 
 def test_the_audit_says_what_is_off_and_the_keys_go_back():
-    made = scene(FRAMES, OPEN)
-    output = press(made, "aside:0", size=(120, 40))
-    assert made.selection.context == "audit"
+    given_scene = scene(FRAMES, OPEN)
+    output = press(given_scene, "aside:0", size=(120, 40))
+    assert given_scene.selection.context == "audit"
     assert "▸nvme0n1 3 queue_depth 3 3 40 3" in words(output)
     assert "! limit reached" in output
     assert "! at its limit of 3 (device/queue_depth) while more I/Os waited" in output
     settings = [line.split()[0] for line in output.partition(" settings")[2].splitlines() if line.strip()]
     assert settings.index("nr_requests") < settings.index("wbt_lat_usec")
-    press(made, "audit_row:1", "leave")
-    assert made.selection.context == "outstanding"
+    press(given_scene, "audit_row:1", "leave")
+    assert given_scene.selection.context == "outstanding"
     none = shown("aside:0", frames=host(2, 3))
     assert "this source reports no limits" in none
 
@@ -480,9 +484,9 @@ def summed(entries, device):
 def test_the_log_forgets_and_loses_no_moment():
     log = logged(199)
     last = frame(199).mono_us
-    every = summed(log.between(0, last), CROWDED)
-    assert every.in_driver == {depth: n * 199 for depth, n in FULL.in_driver.items()}
-    assert every.latency[15] == Took(150 * 199, 300_000 * 199)
+    depths = summed(log.between(0, last), CROWDED)
+    assert depths.in_driver == {depth: n * 199 for depth, n in FULL.in_driver.items()}
+    assert depths.latency[15] == Took(150 * 199, 300_000 * 199)
     assert len(log.between(0, last)) < 100
     log.forget(last - 100 * SECOND)
     assert sum(summed(log.between(0, last), CROWDED).in_driver.values()) <= 105 * 1000
@@ -504,8 +508,8 @@ def test_running_sums_are_those_of_the_entries(length_s):
     log = DepthLog()
     window = DepthWindow(length_s * SECOND, log)
     for number in (n for n in range(1, 500) if not 200 < n < 210):
-        some = Depths({number % 7: 1000}, {number % 3: 1000}, {1: number}, {2: Took(1, number)}, 10 + number % 5)
-        log.append(replace(frame(number), depths={CROWDED: replace(some, source=PROBE if number % 4 else SYSFS)}))
+        depths = Depths({number % 7: 1000}, {number % 3: 1000}, {1: number}, {2: Took(1, number)}, 10 + number % 5)
+        log.append(replace(frame(number), depths={CROWDED: replace(depths, source=PROBE if number % 4 else SYSFS)}))
         window.advance(frame(number).mono_us)
         if number % 50 < 20:
             assert window.read(CROWDED, brief=True).depths.in_driver == summed(window.entries, CROWDED).in_driver
@@ -549,8 +553,8 @@ def test_the_fullest_come_first():
         reported = Window(SECOND, [frame(1, outstanding={name: Outstanding(in_driver, 0)})])
         return Subject(Device(name, 8, 0, limits=limits), reported, Selection())
 
-    some = [subject("sda", 200, 1023), subject("sdb", 3, 3), subject("sdc", 40, None), subject("sdd", 90, None)]
-    assert [one.device.name for one in order(some, "out")] == ["sdb", "sda", "sdd", "sdc"]
+    subjects = [subject("sda", 200, 1023), subject("sdb", 3, 3), subject("sdc", 40, None), subject("sdd", 90, None)]
+    assert [subject.device.name for subject in order(subjects, "out")] == ["sdb", "sda", "sdd", "sdc"]
 
 
 def test_the_screen_and_the_report_give_one_law(tmp_path):
@@ -570,8 +574,8 @@ def test_the_screen_and_the_report_give_one_law(tmp_path):
     ]
     path = tmp_path / "recording"
     writer = Writer.create(path, ORIGIN)
-    for one in frames:
-        writer.append(one)
+    for current_frame in frames:
+        writer.append(current_frame)
     writer.close()
     reported = summarised(open_recording(path))["devices"][CROWDED]["outstanding"]["littles_law"]
     assert (reported["of"], reported["agrees"], reported["lift"]["depth"]) == ("all", True, 16)
@@ -586,8 +590,8 @@ def test_the_screen_and_the_report_give_one_law(tmp_path):
 @pytest.mark.parametrize("origin", [ORIGIN, pytest.param(PROCFS, marks=pytest.mark.slow)])
 def test_every_size_is_full_and_fits(size, frames, origin):
     for steps in ((), ("busy",), ("aside:0",), ("aside:1",), ("move:1",)):
-        made = scene(frames, OPEN, origin)
-        lines = press(made, *steps, size=size).splitlines()
+        given_scene = scene(frames, OPEN, origin)
+        lines = press(given_scene, *steps, size=size).splitlines()
         assert len(lines) == size[1]
         assert all(len(line) <= size[0] for line in lines)
         assert any(line.strip() for line in lines[1:-3])
@@ -631,6 +635,6 @@ def test_outstanding_pictures(snap_compare, name, size, depth):
 
 
 def test_lines_are_exactly_as_wide_as_the_screen():
-    made = scene(FRAMES, OPEN)
-    panels = made.draw(80, 24)
+    given_scene = scene(FRAMES, OPEN)
+    panels = given_scene.draw(80, 24)
     assert all(width(line) <= 80 for line in panels.body)

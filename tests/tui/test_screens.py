@@ -43,16 +43,16 @@ def text(made, size=(80, 24)):
 
 
 def test_stages_of_all_then_of_one_then_back():
-    made = scene(FRAMES)
-    assert f"{ODD} above" in press(made, "screen:1")
-    one = press(made, "enter")
+    given_scene = scene(FRAMES)
+    assert f"{ODD} above" in press(given_scene, "screen:1")
+    one = press(given_scene, "enter")
     assert f" {ODD} stages" in one
     assert "completion  n/a" in one
-    assert " nvme0n1 stages" in press(made, "move:1")
-    press(made, "leave")
-    assert made.selection.screen == "stages"
-    press(made, "leave")
-    assert made.selection.context == "overview"
+    assert " nvme0n1 stages" in press(given_scene, "move:1")
+    press(given_scene, "leave")
+    assert given_scene.selection.screen == "stages"
+    press(given_scene, "leave")
+    assert given_scene.selection.context == "overview"
 
 
 def test_a_recording_is_cut_where_its_capture_was():
@@ -68,19 +68,19 @@ def test_a_recording_is_cut_where_its_capture_was():
 @pytest.mark.parametrize("steps", [(), ("enter",)])
 def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
     bare = {"tables": {}}
-    counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
-    made = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
-    output = " ".join(press(made, *steps).split())
+    counted = [replace(frame, histograms={}, seen={}, traced=Traced(), **bare) for frame in FRAMES]
+    given_scene = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
+    output = " ".join(press(given_scene, *steps).split())
     assert "stages are not measured by procfs: procfs has no distributions: the kernel counts I/Os" in output
     assert "I/Os p50" not in output
     assert "no I/O" not in output
-    output = " ".join(press(made, "screen:4").split())
+    output = " ".join(press(given_scene, "screen:4").split())
     assert "interrupts are not measured by procfs: they need a probe" in output
 
 
 def test_why_procfs_measures_is_reported_once():
     """The overview has the reason in place of the map, the other screens in the line above the health."""
-    counted = [replace(one, histograms={}, seen={}, traced=Traced()) for one in FRAMES]
+    counted = [replace(frame, histograms={}, seen={}, traced=Traced()) for frame in FRAMES]
     for name in ("overview", "outstanding", "findings"):
         output = " ".join(text(scene(counted, Selection(screen=name), PROCFS)).split())
         assert output.count("apt-get install bpftrace") == 1, name
@@ -91,9 +91,9 @@ def test_why_procfs_measures_is_reported_once():
 
 
 def test_a_paused_replay_says_both():
-    made = scene(FRAMES, mode="REPLAY")
-    made.pause()
-    assert ", 0 s to the end" in text(made)
+    given_scene = scene(FRAMES, mode="REPLAY")
+    given_scene.pause()
+    assert ", 0 s to the end" in text(given_scene)
 
 
 def test_untraced_stages_show_how_to_trace_them():
@@ -104,23 +104,23 @@ def test_untraced_stages_show_how_to_trace_them():
 
 
 def test_logged_and_left_out_outliers_add_up_to_those_above():
-    made = scene(FRAMES)
+    given_scene = scene(FRAMES)
     assert f"{57 * 3} of {57 * 4} above the automatic threshold, 57 left out by the rate limit" in " ".join(
-        press(made, "screen:3", size=(160, 50)).split()
+        press(given_scene, "screen:3", size=(160, 50)).split()
     )
     waiting = [*FRAMES[:-1], replace(FRAMES[-1], outliers=())]
     assert "57 left out by the rate limit, 3 not logged" in press(scene(waiting), "screen:3", size=(160, 50))
 
 
 def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
-    made = scene(FRAMES)
-    press(made, "zoom", "mark", *["up:-1"] * 30, "gather")
-    output = " ".join(text(made, (160, 50)).split())
+    given_scene = scene(FRAMES)
+    press(given_scene, "zoom", "mark", *["up:-1"] * 30, "gather")
+    output = " ".join(text(given_scene, (160, 50)).split())
     assert re.search(r"no I/O of \S+, below \S+, \S+ is logged: the threshold is now 1 ms", output)
     assert "may have left out" not in output
     assert "no I/O above" not in output
-    press(made, "leave", *["up:1"] * 20, "gather")
-    output = " ".join(text(made, (160, 50)).split())
+    press(given_scene, "leave", *["up:1"] * 20, "gather")
+    output = " ".join(text(given_scene, (160, 50)).split())
     assert "no outlier was logged in" in output
     assert f"{57 * 4} I/Os are above the threshold in the last 60 s" in output
 
@@ -139,10 +139,10 @@ def test_the_table_says_where_the_tail_is_when_there_is_something_traced():
 
 
 def test_the_tail_column_leaves_with_the_window():
-    made = scene(FRAMES, Selection(window_us=15 * SECOND))
+    given_scene = scene(FRAMES, Selection(window_us=15 * SECOND))
     for number in range(58, 80):
-        made.append(frame(number))
-    assert "slow part" not in text(made).splitlines()[2]
+        given_scene.append(frame(number))
+    assert "slow part" not in text(given_scene).splitlines()[2]
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_the_tail_column_leaves_with_the_window():
 )
 def test_the_health_line_reports_what_is_traced_and_how_well(one_in, devices, output):
     last = FRAMES[-1]
-    made = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
-    line = text(made, (160, 50)).splitlines()[-2]
+    given_scene = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
+    line = text(given_scene, (160, 50)).splitlines()[-2]
     assert "57 slow I/Os not listed" in line
     assert (output in line) == (output != "tracing all"), "only what limits the numbers"
-    made.choose(STEPS["details"](made.view, 0))
-    page = text(made, (160, 50))
+    given_scene.choose(STEPS["details"](given_scene.view, 0))
+    page = text(given_scene, (160, 50))
     for part in (output, "not followed <1%", "57 slow I/Os not listed", "tracing cpu 1.2%"):
         assert part in page
     assert re.search("57 slow I/Os not listed +on screen 4", page)
@@ -187,8 +187,8 @@ def test_what_is_picked_stays_picked_while_newer_ones_come():
     made = scene(FRAMES[:30])
     press(made, "screen:3", "pick:1", "pick:1")
     picked = made.selection.outlier
-    for one in FRAMES[30:34]:
-        made.append(one)
+    for current_frame in FRAMES[30:34]:
+        made.append(current_frame)
     assert f"▸{picked.sector}" not in text(made)
     (line,) = [line for line in text(made).splitlines() if line.startswith("▸")]
     assert made.selection.outlier == picked
@@ -196,34 +196,34 @@ def test_what_is_picked_stays_picked_while_newer_ones_come():
 
 
 def test_an_opened_outlier_stays_open_when_the_window_left_it():
-    made = scene(FRAMES, Selection(window_us=15 * SECOND))
-    opened = press(made, "screen:3", "read")
+    given_scene = scene(FRAMES, Selection(window_us=15 * SECOND))
+    opened = press(given_scene, "screen:3", "read")
     for number in range(58, 90):
-        made.append(frame(number))
-    assert opened.splitlines()[1] == text(made).splitlines()[1]
-    assert "sum" in text(made)
-    assert "no threshold is known" in " ".join(press(made, "leave").split())
+        given_scene.append(frame(number))
+    assert opened.splitlines()[1] == text(given_scene).splitlines()[1]
+    assert "sum" in text(given_scene)
+    assert "no threshold is known" in " ".join(press(given_scene, "leave").split())
 
 
 def test_next_and_previous_in_the_waterfall():
-    made = scene(FRAMES)
-    first = press(made, "screen:3", "read")
-    assert made.selection.context == "outlier"
-    second = press(made, "pick:1")
+    given_scene = scene(FRAMES)
+    first = press(given_scene, "screen:3", "read")
+    assert given_scene.selection.context == "outlier"
+    second = press(given_scene, "pick:1")
     assert second.splitlines()[1] != first.splitlines()[1]
-    assert press(made, "pick:-1") == first
-    assert press(made, "pick:-1") == first
+    assert press(given_scene, "pick:-1") == first
+    assert press(given_scene, "pick:-1") == first
 
 
 def test_by_time_or_by_total():
-    made = scene(FRAMES)
-    press(made, "screen:3")
-    assert "longest first" in text(made, (160, 50))
-    longest = max(o.total_us for one in FRAMES for o in one.outliers)
-    press(made, "pick:-1")
-    assert made.selection.outlier.total_us == longest
-    press(made, "order")
-    assert "newest first" in text(made, (160, 50))
+    given_scene = scene(FRAMES)
+    press(given_scene, "screen:3")
+    assert "longest first" in text(given_scene, (160, 50))
+    longest = max(o.total_us for frame in FRAMES for o in frame.outliers)
+    press(given_scene, "pick:-1")
+    assert given_scene.selection.outlier.total_us == longest
+    press(given_scene, "order")
+    assert "newest first" in text(given_scene, (160, 50))
 
 
 def test_ops_and_filter_hold_for_outliers():
@@ -263,22 +263,22 @@ def test_three_parts_their_rows_and_a_vectors_delays():
 
 
 def test_only_softirqs_have_a_closer_look():
-    made = scene(FRAMES[:20])
-    press(made, "screen:4")
-    assert "Enter map" in plain(foot(made.view, None, 140))
+    given_scene = scene(FRAMES[:20])
+    press(given_scene, "screen:4")
+    assert "Enter map" in plain(foot(given_scene.view, None, 140))
     for _ in range(2):
-        press(made, "part:1")
-        assert "Enter" not in plain(foot(made.view, None, 140))
-        assert not works("delays", 0, made.selection.context)
-    press(made, "part:1")
-    assert "Enter map" in plain(foot(made.view, None, 140))
+        press(given_scene, "part:1")
+        assert "Enter" not in plain(foot(given_scene.view, None, 140))
+        assert not works("delays", 0, given_scene.selection.context)
+    press(given_scene, "part:1")
+    assert "Enter map" in plain(foot(given_scene.view, None, 140))
 
 
 def test_rows_that_are_scrolled_away_above_are_marked():
-    made = scene(FRAMES)
+    given_scene = scene(FRAMES)
     head = 2
-    assert press(made, "screen:3").splitlines()[head].startswith(" time")
-    assert press(made, *["pick:10"] * 3).splitlines()[head].startswith("↑time")
+    assert press(given_scene, "screen:3").splitlines()[head].startswith(" time")
+    assert press(given_scene, *["pick:10"] * 3).splitlines()[head].startswith("↑time")
     devices = scene(host(30, 3))
     assert text(devices).splitlines()[2].startswith(" 5 of 30 ")
     assert press(devices, "move:1000").splitlines()[2].startswith("↑5 of 30 ")
@@ -308,42 +308,42 @@ def test_the_selected_row_is_known_by_its_name():
 
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((160, 50), marks=pytest.mark.slow)])
 def test_a_region_is_marked_and_its_outliers_shown(size):
-    made = scene(FRAMES)
+    given_scene = scene(FRAMES)
     marked = press(
-        made, "zoom", "mark", "across:-1", "across:-1", "mark", *["across:-1"] * 6, *["up:-1"] * 3, size=size
+        given_scene, "zoom", "mark", "across:-1", "across:-1", "mark", *["across:-1"] * 6, *["up:-1"] * 3, size=size
     )
-    assert made.selection.context == "cursor"
+    assert given_scene.selection.context == "cursor"
     assert f" {ODD} region 03:00:4" in marked
     assert "└" in marked
-    drawn = made.view.latency_map.drawn
-    region = made.selection.cursor.region(drawn.scale)
+    drawn = given_scene.view.latency_map.drawn
+    region = given_scene.selection.cursor.region(drawn.scale)
     assert region.last - region.first == 6
     assert drawn.scale.row(region.high) - drawn.scale.row(region.low) == 3
-    shown = press(made, "gather", size=size)
-    assert made.selection.context == "outliers"
-    begin, end = made.selection.region.begin_us, made.selection.region.end_us
-    inside = [o for one in FRAMES for o in one.outliers if begin < o.mono_us + o.total_us <= end]
-    inside = [o for o in inside if made.selection.region.holds(o)]
+    shown = press(given_scene, "gather", size=size)
+    assert given_scene.selection.context == "outliers"
+    begin, end = given_scene.selection.region.begin_us, given_scene.selection.region.end_us
+    inside = [o for frame in FRAMES for o in frame.outliers if begin < o.mono_us + o.total_us <= end]
+    inside = [o for o in inside if given_scene.selection.region.holds(o)]
     assert end - begin == 7 * SECOND * (drawn.timeline.column_us // SECOND)
     assert inside
     assert f"{len(inside)} logged" in shown
     assert "57 left out by" not in shown
-    assert f"slow I/Os {made.selection.region.words}" in shown
-    assert "region" in press(made, "leave", size=size)
-    press(made, "leave", "leave", size=size)
-    assert made.selection.context == "overview"
+    assert f"slow I/Os {given_scene.selection.region.words}" in shown
+    assert "region" in press(given_scene, "leave", size=size)
+    press(given_scene, "leave", "leave", size=size)
+    assert given_scene.selection.context == "overview"
 
 
 def test_the_outliers_of_a_region_are_about_its_device_alone():
     """Neither the threshold nor the I/Os in flight of another device; what the rate limit left out is its own."""
     other = "nvme0n1"
     thresholds = {**FRAMES[0].thresholds_us, ODD: 70_000}
-    frames = [replace(one, thresholds_us=thresholds) for one in FRAMES[:40]]
+    frames = [replace(frame, thresholds_us=thresholds) for frame in FRAMES[:40]]
     last = frames[-1]
     stuck = InFlightList((InFlight(ODD, "write", last.mono_us - 20 * SECOND),), at_us=last.mono_us)
     frames[-1] = replace(last, in_flight=stuck, outstanding={ODD: Outstanding(0, 1)})
-    made = scene(frames, Selection(selected=other))
-    output = " ".join(press(made, "zoom", "mark", "gather", size=(160, 50)).split())
+    given_scene = scene(frames, Selection(selected=other))
+    output = " ".join(press(given_scene, "zoom", "mark", "gather", size=(160, 50)).split())
     assert re.search(rf"no I/O of \S+, \S+ to \S+, {other} is logged: the threshold is now 1 ms", output)
     assert "3 shows" not in output
     slow = replace(last.outliers[0], device=other)
@@ -353,27 +353,27 @@ def test_the_outliers_of_a_region_are_about_its_device_alone():
         tables={**frames[-1].tables, ABOVE: {Flow(other, "write"): 1}},
         health=Health(suppressed=9),
     )
-    made = scene(frames, Selection(selected=other))
-    output = " ".join(press(made, "zoom", "mark", *["grow_up:1"] * 40, "gather").split())
+    given_scene = scene(frames, Selection(selected=other))
+    output = " ".join(press(given_scene, "zoom", "mark", *["grow_up:1"] * 40, "gather").split())
     assert "1 logged" in output
     assert "left out by the rate limit" not in output
     assert "waterfall to scale" in output  # a short list leaves room for its selected row
 
 
 def test_an_opened_outlier_keeps_its_neighbours_when_the_window_has_moved_on():
-    frames = [replace(one, outliers=()) for one in FRAMES]
+    frames = [replace(frame, outliers=()) for frame in FRAMES]
     slow = FRAMES[4].outliers[0]
     frames[4] = replace(frames[4], outliers=(slow, replace(slow, device="nvme0n1")))
 
     def flat(made):
         return " ".join(text(made).split())
 
-    made = scene(frames[:10], Selection(window_us=15 * SECOND, outlier=slow, screen="outliers", opened=True))
-    assert "1 other on nvme0n1 at the same time" in text(made)
-    for one in frames[10:]:
-        made.append(one)
-    assert not made.history.on_demand.outliers
-    assert "1 other on nvme0n1 at the same time" in text(made)
+    given_scene = scene(frames[:10], Selection(window_us=15 * SECOND, outlier=slow, screen="outliers", opened=True))
+    assert "1 other on nvme0n1 at the same time" in text(given_scene)
+    for current_frame in frames[10:]:
+        given_scene.append(current_frame)
+    assert not given_scene.history.on_demand.outliers
+    assert "1 other on nvme0n1 at the same time" in text(given_scene)
     alone = scene(
         [*frames[:4], replace(frames[4], outliers=(slow,))], Selection(outlier=slow, screen="outliers", opened=True)
     )
@@ -385,23 +385,23 @@ def test_an_opened_outlier_keeps_its_neighbours_when_the_window_has_moved_on():
 
 
 def test_the_newest_column_goes_on_filling_in_the_region():
-    made = scene(FRAMES[:37], Selection(window_us=600 * SECOND, selected=ODD))
-    press(made, "zoom", "mark", *["grow_up:-1"] * 3, "gather")
-    picked = made.selection.region
+    given_scene = scene(FRAMES[:37], Selection(window_us=600 * SECOND, selected=ODD))
+    press(given_scene, "zoom", "mark", *["grow_up:-1"] * 3, "gather")
+    picked = given_scene.selection.region
     assert picked.end_us > FRAMES[36].mono_us
-    held = sum(picked.holds(o) for o in made.history.on_demand.outliers)
-    assert f"{held} logged" in text(made)
-    for one in FRAMES[37:50]:
-        made.append(one)
-    later = sum(picked.holds(o) for o in made.history.on_demand.outliers)
+    held = sum(picked.holds(o) for o in given_scene.history.on_demand.outliers)
+    assert f"{held} logged" in text(given_scene)
+    for current_frame in FRAMES[37:50]:
+        given_scene.append(current_frame)
+    later = sum(picked.holds(o) for o in given_scene.history.on_demand.outliers)
     assert later > held
-    assert f"{later} logged" in text(made)
+    assert f"{later} logged" in text(given_scene)
 
 
 def test_shift_and_an_arrow_hold_the_corner_at_once():
-    made = scene(FRAMES)
-    press(made, "mark", "mark", "across:-1")
-    by_v = made.selection.cursor
+    given_scene = scene(FRAMES)
+    press(given_scene, "mark", "mark", "across:-1")
+    by_v = given_scene.selection.cursor
     other = scene(FRAMES)
     press(other, "mark", "grow_across:-1")
     assert other.selection.cursor == by_v
@@ -410,23 +410,23 @@ def test_shift_and_an_arrow_hold_the_corner_at_once():
 
 
 def test_a_cursor_stays_on_its_moment_through_resizing_and_going_on():
-    made = scene(FRAMES)
-    press(made, "mark", *["across:-1"] * 5)
-    when = press(made, "mark").splitlines()[4].split(",")[0]
-    assert text(made, (160, 50)).splitlines()[5].split(",")[0] == when
+    given_scene = scene(FRAMES)
+    press(given_scene, "mark", *["across:-1"] * 5)
+    when = press(given_scene, "mark").splitlines()[4].split(",")[0]
+    assert text(given_scene, (160, 50)).splitlines()[5].split(",")[0] == when
     last = FRAMES[-1]
-    made.append(replace(last, seq=last.seq + 1, wall=last.wall + 1, mono_us=last.mono_us + SECOND))
-    assert text(made).splitlines()[4].split(",")[0] == when
-    press(made, "window:1")
-    assert made.selection.cursor is not None
+    given_scene.append(replace(last, seq=last.seq + 1, wall=last.wall + 1, mono_us=last.mono_us + SECOND))
+    assert text(given_scene).splitlines()[4].split(",")[0] == when
+    press(given_scene, "window:1")
+    assert given_scene.selection.cursor is not None
 
 
 def test_a_cursor_stops_at_the_edges_and_an_empty_map_has_none():
-    made = scene(FRAMES)
-    press(made, "mark", "across:1000", "across:-1000", *["up:1"] * 40)
-    drawn = made.view.latency_map.drawn
-    assert made.selection.cursor.at.column == drawn.timeline.columns[0].number
-    assert drawn.scale.row(made.selection.cursor.at.bucket) == drawn.scale.rows - 1
+    given_scene = scene(FRAMES)
+    press(given_scene, "mark", "across:1000", "across:-1000", *["up:1"] * 40)
+    drawn = given_scene.view.latency_map.drawn
+    assert given_scene.selection.cursor.at.column == drawn.timeline.columns[0].number
+    assert drawn.scale.row(given_scene.selection.cursor.at.bucket) == drawn.scale.rows - 1
     empty = scene([frame(1, devices=FRAMES[0].devices)])
     press(empty, "mark")
     assert empty.selection.cursor is None
@@ -461,11 +461,11 @@ async def test_every_key_of_a_screen_works_on_it_without_a_mouse():
         for way, keys in WAYS.items():
             app.scene.selection = Selection()
             await pilot.press(*keys)
-            there = app.scene.selection
-            own = [a for a in ACTIONS if there.context in a.on]
+            selection = app.scene.selection
+            own = [a for a in ACTIONS if selection.context in a.on]
             assert own, way
             for key in dict.fromkeys(key for a in own for key in a.keys.split(",")):
-                app.scene.choose(there)
+                app.scene.choose(selection)
                 await pilot.press(key)
                 assert len(screen(app).splitlines()) == 24
         assert app.is_running
@@ -478,10 +478,10 @@ def test_every_step_from_everywhere_leaves_a_screen(way):
     for key in WAYS[way]:
         named = next(a for a in ACTIONS if key in a.keys.split(",") and works(a.name, a.by, base.selection.context))
         press(base, f"{named.name}:{named.by}")
-    there = base.selection
+    selection = base.selection
     for action in ACTIONS:
-        if action.name in STEPS and works(action.name, action.by, there.context):
-            base.choose(there)
+        if action.name in STEPS and works(action.name, action.by, selection.context):
+            base.choose(selection)
             assert len(press(base, f"{action.name}:{action.by}").splitlines()) == 24
 
 
@@ -493,11 +493,11 @@ def test_every_step_from_everywhere_leaves_a_screen(way):
 def test_every_screen_says_why_it_is_empty(frames, origin, size):
     for number in (0, 1, 2, 3, 6):
         for closer in ("enter", "read", "delays", "its_devices", "zoom"):
-            made = scene(frames, origin=origin)
-            press(made, f"screen:{number}", size=size)
-            if works(closer, 0, made.selection.context):
-                press(made, closer, size=size)
-            lines = text(made, size).splitlines()
+            given_scene = scene(frames, origin=origin)
+            press(given_scene, f"screen:{number}", size=size)
+            if works(closer, 0, given_scene.selection.context):
+                press(given_scene, closer, size=size)
+            lines = text(given_scene, size).splitlines()
             assert len(lines) == size[1]
             assert any(line.strip() for line in lines[1:-3])
 
@@ -581,9 +581,9 @@ def test_devices_that_a_screen_traces():
     assert traced_devices(Selection(screen="stages", selected="sda")) == ()
     assert traced_devices(Selection(screen="stages", selected="sda", opened=True)) == ("sda",)
     assert traced_devices(Selection(screen="interrupts", opened=True)) == ()
-    made = scene(FRAMES)
-    press(made, "mark", "gather")
-    assert traced_devices(made.selection) == (ODD,)
+    given_scene = scene(FRAMES)
+    press(given_scene, "mark", "gather")
+    assert traced_devices(given_scene.selection) == (ODD,)
 
 
 async def test_the_mode_goes_round_or_says_why_not():

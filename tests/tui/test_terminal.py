@@ -205,8 +205,8 @@ CLICK = "\x1b[<0;41;13M"
 def test_a_size_that_no_terminal_has_changes_nothing(reports, sizes, x):
     parser = InputParser()
     found = [one for report in reports.split() for one in parser.feed(f"\x1b[{report}")]
-    assert [tuple(one.size) for one in found if isinstance(one, Resize)] == sizes
-    assert [one.x for one in parser.feed(CLICK) if isinstance(one, MouseDown)] == [x]
+    assert [tuple(resize.size) for resize in found if isinstance(resize, Resize)] == sizes
+    assert [mouse_down.x for mouse_down in parser.feed(CLICK) if isinstance(mouse_down, MouseDown)] == [x]
 
 
 @pytest.mark.parametrize(

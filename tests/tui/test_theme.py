@@ -149,8 +149,8 @@ def test_steps_of_few_colours_are_even_with_their_glyphs(ramp, dark):
 @pytest.mark.parametrize("name", COLOURED)
 def test_texts_can_be_read(name):
     """In truecolor and in 256 colours, also the rgb of latmon's own choice."""
-    found = role_colours(load_theme(name, (OURS,)), STAGE_COLOURS)
-    for shown in ({r: c.rgb for r, c in found.items()}, {r: xterm(c.xterm) for r, c in found.items()}):
+    colours = role_colours(load_theme(name, (OURS,)), STAGE_COLOURS)
+    for shown in ({r: c.rgb for r, c in colours.items()}, {r: xterm(c.xterm) for r, c in colours.items()}):
         assert [r for r in TEXTS if contrast(shown[r], shown["background"]) < READABLE] == []
         assert contrast(shown["area"], shown["background"]) >= VISIBLE
         in_rows = ("text", "dim", "strong", "accent", "bad")
@@ -169,11 +169,11 @@ def test_texts_of_16_colours_can_be_read(name, shown):
 @pytest.mark.parametrize("name", COLOURED)
 def test_the_tail_is_no_step_of_any_ramp(name):
     for ramp in [AUTO, *RAMPS]:
-        found = role_colours(load_theme(name, (OURS,), ramp=ramp), STAGE_COLOURS)
-        steps = [colour for role, colour in found.items() if role.startswith("heat")]
-        assert all(apart(found["tail"].rgb, step.rgb) > 25 for step in steps)
-        assert all(apart(xterm(found["tail"].xterm), xterm(step.xterm)) > 25 for step in steps)
-        assert contrast(found["tail"].rgb, found["background"].rgb) > READABLE
+        colours = role_colours(load_theme(name, (OURS,), ramp=ramp), STAGE_COLOURS)
+        steps = [colour for role, colour in colours.items() if role.startswith("heat")]
+        assert all(apart(colours["tail"].rgb, step.rgb) > 25 for step in steps)
+        assert all(apart(xterm(colours["tail"].xterm), xterm(step.xterm)) > 25 for step in steps)
+        assert contrast(colours["tail"].rgb, colours["background"].rgb) > READABLE
 
 
 @pytest.mark.parametrize("depth", ["8", "16"])
@@ -194,7 +194,7 @@ def test_the_alarm_is_seen_without_colours():
 @pytest.mark.parametrize("depth", ["256", "truecolor"])
 @pytest.mark.parametrize("name", COLOURED)
 def test_stages_differ_on_every_background(name, depth):
-    shown = [one.rgb if depth == "truecolor" else xterm(one.xterm) for one in STAGE_COLOURS]
+    shown = [stage_colour.rgb if depth == "truecolor" else xterm(stage_colour.xterm) for stage_colour in STAGE_COLOURS]
     assert all(apart(one, other) >= 19 for one, other in permutations(shown, 2))
     back = load_theme(name, (OURS,)).colours["background"]
     assert all(contrast(one, back) >= 1.2 for one in shown)  # a bar also has its letter, in the colour of texts
@@ -343,7 +343,7 @@ def test_a_face_has_a_style_for_every_role(name):
         heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail()[1]}
         roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
         roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
-        roles |= {ODD, *(f"{one}/{back}" for one in roles for back in BACKGROUNDS)}
+        roles |= {ODD, *(f"{role}/{back}" for role in roles for back in BACKGROUNDS)}
         roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
         assert roles <= set(made.styles)
         stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]

@@ -51,19 +51,19 @@ def some(seconds=140):
     frames[110] = replace(frames[110], marks=(MARKED,))
     frames[114] = replace(frames[114], gap="probe-restart")
     frames[118] = replace(frames[118], health=Health(lost_events=3))
-    frames[122:] = [replace(one, wall=one.wall + 30) for one in frames[122:]]
-    return [one for one in frames if one.seq not in (127, 128)]
+    frames[122:] = [replace(frame, wall=frame.wall + 30) for frame in frames[122:]]
+    return [frame for frame in frames if frame.seq not in (127, 128)]
 
 
 FRAMES = Lazy(some)
 
 
 def session(frames, **options):
-    made = Scene(options.pop("selection", Selection()), **options)
-    made.opened(BEGUN)
-    for one in frames:
-        made.append(one, line_of(one))
-    return made
+    scene = Scene(options.pop("selection", Selection()), **options)
+    scene.opened(BEGUN)
+    for frame in frames:
+        scene.append(frame, line_of(frame))
+    return scene
 
 
 def drawn(made, size):
@@ -102,8 +102,8 @@ async def shown(pilot, words):
 def recording(tmp_path_factory):
     path = tmp_path_factory.mktemp("travel") / "a.latmon.jsonl.gz"
     writer = Writer.create(path, BEGUN)
-    for one in FRAMES:
-        writer.append(one)
+    for frame in FRAMES:
+        writer.append(frame)
     writer.close()
     return path
 
@@ -150,54 +150,54 @@ def test_a_step_shows_what_a_fresh_look_does(recording):
     for number in (100, 101, 99, 104, 84, 105, 20, 130, 129):
         fresh = Scene(Selection(), archive=file)
         fresh.opened(BEGUN, file)
-        for made in (walked, fresh):
-            made.travel(file.stamps[number])
+        for scene in (walked, fresh):
+            scene.travel(file.stamps[number])
         assert drawn(walked, (80, 24)) == drawn(fresh, (80, 24))
-    for made in (walked, fresh):
-        made.choose(replace(made.selection, screen="stages"))
-    whole = Scene(Selection(screen="stages"), archive=file)
-    whole.opened(BEGUN, file)
-    whole.travel(file.stamps[129])
-    assert drawn(walked, (80, 24)) == drawn(whole, (80, 24)) == drawn(fresh, (80, 24))
+    for scene in (walked, fresh):
+        scene.choose(replace(scene.selection, screen="stages"))
+    whole_scene = Scene(Selection(screen="stages"), archive=file)
+    whole_scene.opened(BEGUN, file)
+    whole_scene.travel(file.stamps[129])
+    assert drawn(walked, (80, 24)) == drawn(whole_scene, (80, 24)) == drawn(fresh, (80, 24))
 
 
 def test_a_look_takes_its_time_and_a_new_one_ends_it(recording):
     file = Recorded(open_several([recording]))
-    made = Scene(Selection(), archive=file)
-    made.opened(BEGUN, file)
-    made.travel(file.stamps[40])
-    made.at_once = False
-    made.travel(file.stamps[100])
-    before = drawn(made, (80, 24))
-    made.proceed()
-    assert made.at == file.stamps[40]
+    scene = Scene(Selection(), archive=file)
+    scene.opened(BEGUN, file)
+    scene.travel(file.stamps[40])
+    scene.at_once = False
+    scene.travel(file.stamps[100])
+    before = drawn(scene, (80, 24))
+    scene.proceed()
+    assert scene.at == file.stamps[40]
     assert "reading 03:01:41" in before[-3]
-    assert drawn(made, (80, 24)) == before
-    made.travel(file.stamps[60])
+    assert drawn(scene, (80, 24)) == before
+    scene.travel(file.stamps[60])
     parts = 0
-    while made.towards is not None:
-        made.proceed()
+    while scene.towards is not None:
+        scene.proceed()
         parts += 1
-    assert made.at == file.stamps[60]
+    assert scene.at == file.stamps[60]
     assert parts > 20
-    made.travel(file.stamps[90])
-    made.resume()
-    assert made.towards is None
+    scene.travel(file.stamps[90])
+    scene.resume()
+    assert scene.towards is None
 
 
 def test_a_time_that_is_being_read_is_not_released(recording):
     """The garbage collection comes five seconds after the start; a crowded host is still reading then."""
     file = Recorded(open_several([recording]))
-    made = Scene(Selection(), archive=file)
-    made.opened(BEGUN, file)
-    made.at_once = False
-    made.travel(file.stamps[100])
-    made.proceed()
-    made.release()
-    assert made.towards == file.stamps[100]
-    while made.towards is not None:
-        made.proceed()
-    assert made.at == file.stamps[100]
+    scene = Scene(Selection(), archive=file)
+    scene.opened(BEGUN, file)
+    scene.at_once = False
+    scene.travel(file.stamps[100])
+    scene.proceed()
+    scene.release()
+    assert scene.towards == file.stamps[100]
+    while scene.towards is not None:
+        scene.proceed()
+    assert scene.at == file.stamps[100]
 
 
 class Unread(Archive):
@@ -212,11 +212,11 @@ class Unread(Archive):
 
 def going_on(frames, selection, **options):
     """A live session, as the app has it: nothing waits for a read."""
-    made = session(frames, selection=selection, archive=Unread(), **{"findings": Settings(), **options})
-    made.at_once = made.findings_state.at_once = False
-    while made.findings_state.is_pending:
-        made.findings_state.proceed()
-    return made
+    scene = session(frames, selection=selection, archive=Unread(), **{"findings": Settings(), **options})
+    scene.at_once = scene.findings_state.at_once = False
+    while scene.findings_state.is_pending:
+        scene.findings_state.proceed()
+    return scene
 
 
 ON_DEMAND = Lazy(on_demand_host, 6, 84, ios=6)
@@ -236,40 +236,40 @@ def below_the_title(screens):
 
 
 def test_space_freezes_all_screens_without_a_read():
-    made = going_on(ON_DEMAND[:70], Selection())
-    before = all_screens(made)
-    made.pause()
-    frozen = all_screens(made)
-    assert made.towards is None
+    scene = going_on(ON_DEMAND[:70], Selection())
+    before = all_screens(scene)
+    scene.pause()
+    frozen = all_screens(scene)
+    assert scene.towards is None
     assert all("PAUSED 03:01:10" in lines[0] for lines in frozen.values())
     assert below_the_title(frozen) == below_the_title(before)
-    for one in ON_DEMAND[70:]:
-        made.append(one)
-    assert below_the_title(all_screens(made)) == below_the_title(before)
-    assert made.archive.reads == 0
-    made.resume()
-    while made.findings_state.is_pending:
-        made.findings_state.proceed()
-    assert all_screens(made) == all_screens(going_on(ON_DEMAND, Selection()))
+    for frame in ON_DEMAND[70:]:
+        scene.append(frame)
+    assert below_the_title(all_screens(scene)) == below_the_title(before)
+    assert scene.archive.reads == 0
+    scene.resume()
+    while scene.findings_state.is_pending:
+        scene.findings_state.proceed()
+    assert all_screens(scene) == all_screens(going_on(ON_DEMAND, Selection()))
 
 
 def test_other_ops_and_another_window_of_a_frozen_screen_need_no_read():
-    made = going_on(ON_DEMAND[:70], Selection(), findings=None)
-    made.pause()
-    for one in ON_DEMAND[70:80]:
-        made.append(one)
+    scene = going_on(ON_DEMAND[:70], Selection(), findings=None)
+    scene.pause()
+    for frame in ON_DEMAND[70:80]:
+        scene.append(frame)
     wanted = Selection(op="write", window_us=30_000_000, sort="name")
-    made.choose(wanted)
-    summed(made)
+    scene.choose(wanted)
+    summed(scene)
     other = going_on(ON_DEMAND[:70], wanted, findings=None)
-    for one in (made, other):
-        one.has_strip = False  # it is all of the time that each has
-    assert drawn(made, (80, 24))[1:-1] == drawn(other, (80, 24))[1:-1]
-    assert made.archive.reads == 0
-    made.resume()
-    summed(made)
-    made.has_strip = True
-    assert drawn(made, (80, 24))[1:-1] == drawn(going_on(ON_DEMAND[:80], wanted, findings=None), (80, 24))[1:-1]
+    for frame in (scene, other):
+        frame.has_strip = False  # it is all of the time that each has
+    assert drawn(scene, (80, 24))[1:-1] == drawn(other, (80, 24))[1:-1]
+    assert scene.archive.reads == 0
+    scene.resume()
+    summed(scene)
+    scene.has_strip = True
+    assert drawn(scene, (80, 24))[1:-1] == drawn(going_on(ON_DEMAND[:80], wanted, findings=None), (80, 24))[1:-1]
 
 
 def summed(made):
@@ -283,76 +283,76 @@ def summed(made):
 @pytest.mark.parametrize("screen_name", ["overview", "stages", "interrupts"])
 def test_another_window_is_shown_before_its_traced_values_are_summed(screen_name):
     before, after = (Selection(screen=screen_name, window_us=us, sort="name") for us in (60 * SECOND, 30 * SECOND))
-    made, other = going_on(ON_DEMAND[:70], before), going_on(ON_DEMAND[:70], after)
-    assert drawn(made, (160, 50))
-    groups = made.history.on_demand.groups
-    made.choose(after)
-    at_once = drawn(made, (160, 50))
+    scene, other = going_on(ON_DEMAND[:70], before), going_on(ON_DEMAND[:70], after)
+    assert drawn(scene, (160, 50))
+    groups = scene.history.on_demand.groups
+    scene.choose(after)
+    at_once = drawn(scene, (160, 50))
     assert "last 30 s" in at_once[0]
     assert any("summing …" in line for line in at_once) == (screen_name != "overview")
-    assert not made.history.on_demand.groups, "nothing was summed for that"
-    made.append(ON_DEMAND[70])
+    assert not scene.history.on_demand.groups, "nothing was summed for that"
+    scene.append(ON_DEMAND[70])
     other.append(ON_DEMAND[70])
-    assert not made.is_reading, "a frame is added to whole sums"
-    assert set(made.history.on_demand.groups) == set(groups)
-    assert drawn(made, (160, 50)) == drawn(other, (160, 50))
-    made.choose(before)
-    summed(made)
+    assert not scene.is_reading, "a frame is added to whole sums"
+    assert set(scene.history.on_demand.groups) == set(groups)
+    assert drawn(scene, (160, 50)) == drawn(other, (160, 50))
+    scene.choose(before)
+    summed(scene)
     other.choose(before)
     summed(other)
-    assert drawn(made, (160, 50)) == drawn(other, (160, 50))
+    assert drawn(scene, (160, 50)) == drawn(other, (160, 50))
 
 
 def test_other_ops_need_no_sum_and_the_overview_only_those_of_the_tracer():
     before, after = Selection(sort="name"), Selection(sort="name", op="write")
-    made = going_on(ON_DEMAND[:70], before, findings=None)
-    assert drawn(made, (160, 50))
-    window, traced = made.history.window, made.history.on_demand
-    made.choose(after)
-    assert drawn(made, (160, 50)) == drawn(going_on(ON_DEMAND[:70], after, findings=None), (160, 50))
-    assert (made.history.window, made.history.on_demand) == (window, traced)
+    scene = going_on(ON_DEMAND[:70], before, findings=None)
+    assert drawn(scene, (160, 50))
+    window, traced = scene.history.window, scene.history.on_demand
+    scene.choose(after)
+    assert drawn(scene, (160, 50)) == drawn(going_on(ON_DEMAND[:70], after, findings=None), (160, 50))
+    assert (scene.history.window, scene.history.on_demand) == (window, traced)
     assert "hba" in traced.traced_stages <= {"total", *STAGES, UNACCOUNTED}
-    assert made.known is not None
+    assert scene.known is not None
     assert set(traced.groups) == {TAILS, "always"}
 
 
 def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
-    made, there = going_on(FRAMES[:90], Selection()), FRAMES[88]
-    made.travel(made.archive.stamps.beside(made.edge.until_us, -1))
-    assert made.archive.reads == 0
-    at_once = drawn(made, (80, 24))
-    assert f"PAUSED {clock(there.wall)}, reading …" in at_once[0]
-    while made.towards is not None:
-        made.proceed()
-    read = drawn(made, (80, 24))
-    assert f"PAUSED {clock(there.wall)}, 1 s behind" in read[0]
+    scene, given_scene = going_on(FRAMES[:90], Selection()), FRAMES[88]
+    scene.travel(scene.archive.stamps.beside(scene.edge.until_us, -1))
+    assert scene.archive.reads == 0
+    at_once = drawn(scene, (80, 24))
+    assert f"PAUSED {clock(given_scene.wall)}, reading …" in at_once[0]
+    while scene.towards is not None:
+        scene.proceed()
+    read = drawn(scene, (80, 24))
+    assert f"PAUSED {clock(given_scene.wall)}, 1 s behind" in read[0]
     assert at_once[1:-3] == read[1:-3]
 
 
 @pytest.mark.slow
 def test_what_is_still_being_read_is_not_shown_as_known():
     names = ("stages", "outstanding", "outliers", "interrupts")
-    made = going_on(ON_DEMAND[:70], Selection())
-    made.travel(made.archive.stamps[60])
-    for at_once in all_screens(made, names).values():
+    scene = going_on(ON_DEMAND[:70], Selection())
+    scene.travel(scene.archive.stamps[60])
+    for at_once in all_screens(scene, names).values():
         assert "reading 03:01:01" in at_once[2]
         assert not any("nvme" in line or "off" in line for line in at_once)
-    while made.towards is not None:
-        made.proceed()
+    while scene.towards is not None:
+        scene.proceed()
     fresh = going_on(ON_DEMAND[:70], Selection())
     fresh.at_once = True
     fresh.travel(fresh.archive.stamps[60])
-    assert {name: lines[1:-1] for name, lines in all_screens(made, names).items()} == {
+    assert {name: lines[1:-1] for name, lines in all_screens(scene, names).items()} == {
         name: lines[1:-1] for name, lines in all_screens(fresh, names).items()
     }
 
 
 def test_a_moment_that_is_not_in_memory_is_read_before_it_is_shown():
-    made = going_on(FRAMES[:90], Selection())
-    made.edge.store.frames.popleft()
-    made.travel(made.archive.stamps[3])
-    assert made.at is None
-    assert made.towards == made.archive.stamps[3]
+    scene = going_on(FRAMES[:90], Selection())
+    scene.edge.store.frames.popleft()
+    scene.travel(scene.archive.stamps[3])
+    assert scene.at is None
+    assert scene.towards == scene.archive.stamps[3]
 
 
 async def test_space_goes_on_from_a_time_that_is_still_being_read(recording):
@@ -368,10 +368,10 @@ async def test_space_goes_on_from_a_time_that_is_still_being_read(recording):
 
 
 def test_what_happened_is_on_the_axis_and_named_where_one_stands():
-    made = session(FRAMES, ink=RAMP)
+    scene = session(FRAMES, ink=RAMP)
     for size in ((80, 24), (160, 50)):
-        made.resume()
-        axis = next(line for line in drawn(made, size) if "└─" in line)
+        scene.resume()
+        axis = next(line for line in drawn(scene, size) if "└─" in line)
         assert re.sub(r"[^MRLCG]", "", axis) == "MRLCG"
         for number, text in (
             (111, "mark: max_vec 4"),
@@ -380,8 +380,8 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
             (123, "the clock was set forward by 30s"),
             (129, "gap: nothing for 2s"),
         ):
-            made.travel(made.archive.stamps.nearest(START_MONO + number * 1_000_000))
-            assert text in " ".join(drawn(made, size)[-3:-1])
+            scene.travel(scene.archive.stamps.nearest(START_MONO + number * 1_000_000))
+            assert text in " ".join(drawn(scene, size)[-3:-1])
 
 
 @pytest.mark.slow
@@ -418,8 +418,8 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
         saved = next(tmp_path.glob("db-07-*.latmon.jsonl.gz"))
         assert saved.name in screen(app).replace("\n", "").replace(" ", "")
         recording = open_recording(saved)
-        windows = [one for one in recording if isinstance(one, Frame)]
-        assert [one.seq for one in windows] == list(range(1, 56))
+        windows = [frame for frame in recording if isinstance(frame, Frame)]
+        assert [window.seq for window in windows] == list(range(1, 56))
         assert not recording.damage
         await pilot.press("w")
         async with asyncio.timeout(60):
@@ -489,7 +489,7 @@ async def test_the_screen_is_saved_as_a_picture(tmp_path, monkeypatch):
             await pilot.press("2" if name == "first" else "1", "P")
             await shown(pilot, f"in {tmp_path}"[:40])
             app._clear_message()
-    first, second = sorted(tmp_path.iterdir(), key=lambda one: len(one.name))
+    first, second = sorted(tmp_path.iterdir(), key=lambda path: len(path.name))
     assert re.fullmatch(r"db-07-\d{8}T\d{6}Z\.svg", first.name)
     assert second.name == first.name.replace(".svg", "-2.svg")
     assert first.stat().st_mode & 0o777 == 0o600
@@ -530,7 +530,7 @@ async def test_a_picture_follows_no_link_and_a_redacted_capture_has_none(tmp_pat
         await pilot.press("P")
         await shown(pilot, "not saved: a picture shows names")
     assert not elsewhere.exists()
-    assert [one.name for one in tmp_path.iterdir()] == [wanted]
+    assert [path.name for path in tmp_path.iterdir()] == [wanted]
 
 
 async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch):
@@ -558,8 +558,8 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
         async with asyncio.timeout(60), started.feed as feed:
             scene.opened(feed.origin)
             seen = 0
-            async for one in feed.frames():
-                scene.append(one, feed.line)
+            async for frame in feed.frames():
+                scene.append(frame, feed.line)
                 seen += 1
                 if seen == 8:
                     scene.travel(scene.archive.stamps[4])
@@ -570,10 +570,10 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
             assert drawn(scene, (80, 24))[1:] == held
     finally:
         started.close()
-    assert any(one.text == "mark: while stepped back" for one in scene.archive.moments)
+    assert any(moment.text == "mark: while stepped back" for moment in scene.archive.moments)
     last = max(scene.archive.stamps.mono_us)
     assert list(scene.archive.frames(0, last))
-    recorded = [one for one in open_recording(path) if isinstance(one, Frame)]
+    recorded = [frame for frame in open_recording(path) if isinstance(frame, Frame)]
     assert recorded[-1].mono_us >= last
 
 
@@ -589,11 +589,11 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
     try:
         async with asyncio.timeout(60), started.feed as feed:
             try:
-                async for one in feed.frames():
+                async for frame in feed.frames():
                     if live.first is None:
                         started.mark("at the start")
-                    frames.append(one)
-                    for item in (*one.marks, replace(one, marks=())):
+                    frames.append(frame)
+                    for item in (*frame.marks, replace(frame, marks=())):
                         live.add(item)
             except LatmonError as error:
                 ended = str(error)
@@ -604,8 +604,8 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
     recording = open_recording(path)
     source = SimpleNamespace(origin=origin, devices=(), damage=[], is_live=False, span=lambda: (0, 0))
     engine = RuleEngine(origin)
-    for one in frames:
-        engine.take(one)
+    for frame in frames:
+        engine.take(frame)
     engine.finish()
     shown = ReportJson(report_of(source, live, findings_of(engine)))
     read = summarised(recording)
@@ -614,8 +614,8 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
     assert shown == read
     replayed = Totals(100_000)
     async with ReplayBackend([path], speed=0) as replay:
-        async for one in replay.frames():
-            for item in (*one.marks, replace(one, marks=())):
+        async for frame in replay.frames():
+            for item in (*frame.marks, replace(frame, marks=())):
                 replayed.add(item)
     assert read.items() >= ReportJson(report_of(recording, replayed)).items()
 
@@ -629,12 +629,12 @@ def with_a_burst(tmp_path_factory):
     """Two minutes and a half with a mark, one second with the slowest I/O and one second somewhat slow."""
     frames = some(150)
     for at, us in ((WORST, 40_000_000), (140, 9_000_000)):
-        slow = {one: Histogram.record([us]) for one in frames[at].histograms}
+        slow = {histogram: Histogram.record([us]) for histogram in frames[at].histograms}
         frames[at] = replace(frames[at], histograms=frames[at].histograms | slow)
     path = tmp_path_factory.mktemp("worst") / "a.latmon.jsonl.gz"
     writer = Writer.create(path, BEGUN)
-    for one in frames:
-        writer.append(one)
+    for frame in frames:
+        writer.append(frame)
     writer.close()
     return path, frames
 
@@ -680,8 +680,8 @@ def with_a_slow_peer(tmp_path_factory):
     frames[WORST] = replace(frames[WORST], histograms=frames[WORST].histograms | slow)
     path = tmp_path_factory.mktemp("peer") / "a.latmon.jsonl.gz"
     writer = Writer.create(path, BEGUN)
-    for one in frames:
-        writer.append(one)
+    for frame in frames:
+        writer.append(frame)
     writer.close()
     return path
 
@@ -766,8 +766,8 @@ async def test_a_key_that_moves_in_time_overrules_the_worst_minute_and_ends_no_s
 
 def test_a_recording_that_is_too_long_for_a_survey_says_so(monkeypatch):
     monkeypatch.setattr("latmon.views.findings_state._MAX_SURVEY", 100)
-    output, made = [], session(FRAMES, findings=Settings())
-    travel = time_travel.Travel(made, Source([]), output.append, str, aside=str)
+    output, scene = [], session(FRAMES, findings=Settings())
+    travel = time_travel.Travel(scene, Source([]), output.append, str, aside=str)
     travel.survey()
     travel.kind(0)
     assert output[-1].endswith("rules are not evaluated over all of a recording of more than 100 windows")
@@ -777,20 +777,20 @@ def test_a_recording_that_is_too_long_for_a_survey_says_so(monkeypatch):
 
 def test_the_events_of_a_long_recording_are_found_without_reading_all_of_them():
     """The key compares a few events with the time that is shown, not all of them."""
-    made, asked = session(FRAMES), []
+    scene, asked = session(FRAMES), []
     output = []
-    travel = time_travel.Travel(made, Source([]), output.append, str, aside=str)
-    stamps = made.archive.stamps
+    travel = time_travel.Travel(scene, Source([]), output.append, str, aside=str)
+    stamps = scene.archive.stamps
     stamps.slowest_us[:] = [9000 if at % 10 == 5 else 100 for at in range(len(stamps))]
     nearest = stamps.nearest
     stamps.nearest = lambda us: asked.append(us) or nearest(us)
     travel.event(-1)
     assert len(asked) < 10
-    made.travel(stamps[15])
+    scene.travel(stamps[15])
     travel.event(-1)
-    assert made.at.mono_us == FRAMES[5].mono_us
+    assert scene.at.mono_us == FRAMES[5].mono_us
     travel.event(1)
-    assert made.at.mono_us == FRAMES[15].mono_us
+    assert scene.at.mono_us == FRAMES[15].mono_us
     assert output[-1] == f"{clock(FRAMES[15].wall)} outliers of up to 9 ms (2 of 15)"
 
 
@@ -799,21 +799,21 @@ def test_the_place_of_the_findings_reports_how_far_they_are_evaluated(recording)
     file = Recorded(open_several([recording]))
     for _ in file.scan():
         pass
-    made = Scene(Selection(), archive=file, mode="REPLAY", findings=Settings())
-    made.opened(BEGUN, file)
-    made.findings_state.at_once = False
-    made.travel(file.stamps[100])
+    scene = Scene(Selection(), archive=file, mode="REPLAY", findings=Settings())
+    scene.opened(BEGUN, file)
+    scene.findings_state.at_once = False
+    scene.travel(file.stamps[100])
     seen = []
-    while made.findings_state.current.coming:
-        lines = drawn(made, (80, 24))
+    while scene.findings_state.current.coming:
+        lines = drawn(scene, (80, 24))
         seen.append(next(line for line in lines if "findings: evaluating" in line).split()[-1])
-        while not made.findings_state.proceed():
+        while not scene.findings_state.proceed():
             pass
     assert seen[0] == "0%"
     assert len(seen) > 5
     assert seen == sorted(seen, key=lambda text: int(text[:-1]))
-    made.findings_state.finish()
-    assert "evaluating" not in "\n".join(drawn(made, (80, 24)))
+    scene.findings_state.finish()
+    assert "evaluating" not in "\n".join(drawn(scene, (80, 24)))
 
 
 def test_the_strip_of_a_live_session_needs_room_and_history():

@@ -79,7 +79,9 @@ def test_a_user_goes_back_marks_and_saves(tmp_path):
     finally:
         os.close(demo.fd)
     recording = open_recording(next(tmp_path.glob("*.latmon.jsonl.gz")))
-    windows = [one for one in recording if isinstance(one, Frame)]
+    windows = [frame for frame in recording if isinstance(frame, Frame)]
     assert not recording.damage
-    seen = sum(h.count for one in windows for s, h in one.histograms.items() if s[0] == device and s[2] == "total")
+    seen = sum(
+        h.count for window in windows for s, h in window.histograms.items() if s[0] == device and s[2] == "total"
+    )
     assert f"{seen:,}" == ios

@@ -175,10 +175,12 @@ async def test_without_a_tour_its_keys_are_unbound():
 
 
 def test_a_stop_selects_the_table_that_it_names():
-    made = scene(on_demand_host(8, 5))
-    guide = Guide(Tour("a title", (Stop(Where("interrupts"), "the wake-ups", "wake-ups"),)), made, made.choose)
+    given_scene = scene(on_demand_host(8, 5))
+    guide = Guide(
+        Tour("a title", (Stop(Where("interrupts"), "the wake-ups", "wake-ups"),)), given_scene, given_scene.choose
+    )
     guide.show()
-    assert tables(made.view).parts[made.selection.part] == "wake-ups"
+    assert tables(given_scene.view).parts[given_scene.selection.part] == "wake-ups"
 
 
 def test_the_first_stop_of_emulex_marks_the_slow_cells():

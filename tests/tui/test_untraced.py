@@ -24,7 +24,7 @@ LINUX = program.manifests("linux")
 
 
 def chosen(has):
-    on_demand = [one for one in LINUX if one.group != "always"]
+    on_demand = [manifest for manifest in LINUX if manifest.group != "always"]
     return program.untraced(program.choose(on_demand, has), on_demand)
 
 
@@ -58,16 +58,17 @@ def test_a_script_without_its_hook_is_the_reason():
 @pytest.mark.parametrize("one_in", [0, 1])
 def test_what_will_never_come_is_not_promised(one_in):
     frames = [
-        replace(one, traced=Traced(one_in=one_in)).with_tables({WAKEUPS: by_thread(wakeups())}) for one in host(3, 5)
+        replace(frame, traced=Traced(one_in=one_in)).with_tables({WAKEUPS: by_thread(wakeups())})
+        for frame in host(3, 5)
     ]
-    made = scene(frames, Selection(), HERE)
-    text = press(made, "screen:1", size=(160, 50))
+    given_scene = scene(frames, Selection(), HERE)
+    text = press(given_scene, "screen:1", size=(160, 50))
     assert f"stages are not traced: {NONE}" in text
     assert "no stages here" in text
-    text += press(made, "screen:4", size=(160, 50))
+    text += press(given_scene, "screen:4", size=(160, 50))
     assert f"handlers are not traced: {NONE}" in text
     assert "emlxs_thread" in text
-    text += press(made, "screen:2", "aside:1", size=(160, 50))
+    text += press(given_scene, "screen:2", "aside:1", size=(160, 50))
     assert "issues of" in text
     assert "nothing was completed yet" not in text
     assert "press S" not in text
@@ -79,7 +80,7 @@ def test_resume_is_shown_where_it_alone_is_traced_else_why_not():
 
     def row(traced):
         rows = anatomy("sda", ("read",), traced, origin).rows
-        return next(one for one in rows if one.stage == "resume")
+        return next(row for row in rows if row.stage == "resume")
 
     assert row(Traced(one_in=1)).reason == NO_WAITER
     assert row(Traced()).reason == "resume_d measures it"

@@ -51,10 +51,10 @@ def test_its_axis_and_its_caption_are_in_sectors():
 
 
 def test_what_is_sorted_climbs():
-    found = marks(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
-    falls = sum(b.y > a.y for a, b in pairwise(found))
+    issue_marks = marks(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
+    falls = sum(b.y > a.y for a, b in pairwise(issue_marks))
     assert falls <= 2
-    assert {p.y for p in found} >= {0, 39}
+    assert {p.y for p in issue_marks} >= {0, 39}
 
 
 def test_order_and_time_are_two_axes():

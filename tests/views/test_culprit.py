@@ -38,27 +38,27 @@ def roles(found, threshold_us=None, outliers=()):
 
 
 def test_a_late_thread_has_a_bar_from_woken_to_ran_of_what_ran_instead():
-    found = culprit((), (), [LATE], 10)
-    assert found.lost_us == pytest.approx(10 * 9_000 / 10, rel=0.1)
-    head, bar, legend = drawn(found)
+    actual_culprit = culprit((), (), [LATE], 10)
+    assert actual_culprit.lost_us == pytest.approx(10 * 9_000 / 10, rel=0.1)
+    head, bar, legend = drawn(actual_culprit)
     assert head.startswith(" culprit a (prio 49)  had the CPU of late_thread: 10 waits ≥ 1 ms, up to 9ms, 87 ms in all")
     assert bar.startswith(" woken ▆")
     assert bar.endswith("▆ ran")
     assert legend == " ■ a (prio 49) 75% 60.0ms  ■ b 25% 20.0ms"
-    cells = roles(found, 1_000)
+    cells = roles(actual_culprit, 1_000)
     assert cells["tail"] == 3 * cells["area"]
 
 
 @pytest.mark.parametrize("ran", [{}, {NOT_KNOWN: 90_000, "a": 10_000}, {"a": 40_000, "b": 35_000, "c": 25_000}])
 def test_a_late_thread_is_no_culprit_where_it_is_not_known_what_had_its_cpu(ran):
-    found = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {}, ran)], 10)
-    assert drawn(found)[0].startswith(" late late_thread  10 waits ≥ 1 ms for a CPU, up to 9ms, 87 ms in all")
+    actual_culprit = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {}, ran)], 10)
+    assert drawn(actual_culprit)[0].startswith(" late late_thread  10 waits ≥ 1 ms for a CPU, up to 9ms, 87 ms in all")
 
 
 def test_the_alarm_colour_is_for_waits_that_can_exceed_the_threshold():
-    found = culprit((), (), [LATE], 10)
-    assert "tail" in roles(found, 9_000)
-    assert "tail" not in roles(found, 20_000)
+    actual_culprit = culprit((), (), [LATE], 10)
+    assert "tail" in roles(actual_culprit, 9_000)
+    assert "tail" not in roles(actual_culprit, 20_000)
 
 
 def test_without_a_threshold_the_alarm_colour_is_for_waits_of_slow_ios():
@@ -87,8 +87,8 @@ def test_received_packets_delay_only_devices_behind_a_network():
 
 def test_idle_time_is_last_and_many_threads_are_others():
     ran = {NOT_KNOWN: 90_000} | {f"t{number}": 1_000 * (9 - number) for number in range(7)}
-    found = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {}, ran)], 10)
-    assert drawn(found, 120)[2].split("■")[1:] == [
+    actual_culprit = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {}, ran)], 10)
+    assert drawn(actual_culprit, 120)[2].split("■")[1:] == [
         " t0 7% 9.00ms  ",
         " t1 6% 8.00ms  ",
         " t2 5% 7.00ms  ",
@@ -145,13 +145,13 @@ def test_nothing_late_is_stated_and_its_rows_are_dim():
 
 def test_rows_are_by_the_time_of_late_waits():
     once = Wakeups(Thread(9, "once", "other", 120), runs(50_000))
-    assert [one.thread.comm for one in wakeup_rows([once, LATE])] == ["late_thread", "once"]
-    timer = culprit((one for one in vectors(softirqs(), 60) if one.name != "BLOCK"), (), (), 60)
+    assert [wakeup_row.thread.comm for wakeup_row in wakeup_rows([once, LATE])] == ["late_thread", "once"]
+    timer = culprit((vector for vector in vectors(softirqs(), 60) if vector.name != "BLOCK"), (), (), 60)
     assert timer is None
 
 
 @pytest.mark.parametrize("cells", [20, 40, 80, 200])
 def test_it_fits(cells):
     huge = Wakeups(Thread(1, "日本語" * 9, "other", 1), Histogram.record([10**9] * 3), {}, {"x" * 90: 10**9})
-    for found in (None, culprit((), (), [huge], 1), culprit((), handler_rows(HANDLERS, 60), (), 60)):
-        assert all(width(line) <= cells for line in culprit_lines(found, cells, None))
+    for actual_culprit in (None, culprit((), (), [huge], 1), culprit((), handler_rows(HANDLERS, 60), (), 60)):
+        assert all(width(line) <= cells for line in culprit_lines(actual_culprit, cells, None))

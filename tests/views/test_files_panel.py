@@ -32,7 +32,7 @@ def series(op, wait, its=DATA):
 def operation(outlier, **changed):
     """The sync whose thread issued this request 30 us after it began."""
     first = outlier.sector or 0
-    made = FileOperation(
+    file_operation = FileOperation(
         outlier.wall - 30e-6,
         outlier.mono_us - 30,
         "fsync",
@@ -45,35 +45,37 @@ def operation(outlier, **changed):
         disk=outlier.device,
         sectors=(first, first + (outlier.bytes or 0) // 512),
     )
-    return replace(made, **changed)
+    return replace(file_operation, **changed)
 
 
 def frames(**changed):
     """Frames with a slow sync a second, which the first outlier belongs to."""
-    found = []
-    for one in on_demand_host(8, 12):
-        slow = operation(max(one.outliers, key=lambda o: o.total_us), **changed)
+    frames = []
+    for frame in on_demand_host(8, 12):
+        slow = operation(max(frame.outliers, key=lambda o: o.total_us), **changed)
         files = {
             series("fsync", "device"): Histogram.record([slow.total_us] * 3),
             series("read", "cached"): Histogram.record([2] * 200),
             series("read", "device"): Histogram.record([900] * 2),
             series("write", "unknown", SHARE): Histogram.record([400] * 5),
         }
-        found.append(
-            replace(one, file_operations=(slow,), files_left_out=2, tables={**one.tables, measurements.FILES: files})
+        frames.append(
+            replace(
+                frame, file_operations=(slow,), files_left_out=2, tables={**frame.tables, measurements.FILES: files}
+            )
         )
-    return found
+    return frames
 
 
 FRAMES = frames()
 
 
 def scene(shown=FRAMES, origin=ORIGIN, **selected):
-    made = Scene(Selection(**{"screen": "stages", "aside": "files", **selected}))
-    made.store.origin = origin
+    scene = Scene(Selection(**{"screen": "stages", "aside": "files", **selected}))
+    scene.store.origin = origin
     for one in shown:
-        made.append(one)
-    return made
+        scene.append(one)
+    return scene
 
 
 def text(made, size=(120, 40)):
@@ -87,18 +89,18 @@ def press(made, *keys):
 
 @pytest.mark.parametrize("size", [(120, 36), (120, 40), (160, 50), (220, 60)])
 def test_the_line_of_files_above_the_stages_is_a_heading_so_that_a_frame_takes_no_line_of_the_finding(size):
-    made = scene(aside="", opened=False, selected=ODD)
-    panels = made.draw(*size)
+    given_scene = scene(aside="", opened=False, selected=ODD)
+    panels = given_scene.draw(*size)
     assert panels.framed
     assert plain(panels.body[0]).startswith(" files ")
     assert is_heading(panels.body[0])
-    assert "12 slow: F" in text(made, size)
-    assert "files" in plain(screen_lines(made, (), *size)[1]), "the first frame line has it"
+    assert "12 slow: F" in text(given_scene, size)
+    assert "files" in plain(screen_lines(given_scene, (), *size)[1]), "the first frame line has it"
 
 
 def test_a_row_is_an_op_of_a_file_system_with_the_shares_of_its_waits():
     rows = file_rows(FRAMES[0][measurements.FILES])
-    assert [(one.file_system.mount, one.op, one.latency.count) for one in rows] == [
+    assert [(row.file_system.mount, row.op, row.latency.count) for row in rows] == [
         ("/data", "read", 202),
         ("/data", "fsync", 3),
         ("/net", "write", 5),
@@ -118,7 +120,7 @@ def split_frames():
         for part, us in {"own I/O": 18_000, "lock": 276_000, "journal": 900}.items()
     }
     changed = frames(split=SPLIT, total_us=100_000)
-    return [replace(one, tables={**one.tables, measurements.FILE_TIMES: times}) for one in changed]
+    return [replace(frame, tables={**frame.tables, measurements.FILE_TIMES: times}) for frame in changed]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
@@ -138,10 +140,10 @@ def test_a_split_operation_has_its_parts_its_longest_sleep_and_who_had_the_lock(
 
 
 def test_a_slow_operation_has_the_requests_of_its_thread_and_no_others():
-    every = FRAMES[0].outliers
-    outliers = by_process(every)
+    all_outliers = FRAMES[0].outliers
+    outliers = by_process(all_outliers)
     (slow,) = FRAMES[0].file_operations
-    longest = max(every, key=lambda one: one.total_us)
+    longest = max(all_outliers, key=lambda outlier: outlier.total_us)
     assert requests_of(slow, outliers) == [longest]
     assert requests_of(replace(slow, pid=1), outliers) == []
     assert requests_of(replace(slow, disk="sdb"), outliers) == []
@@ -151,25 +153,25 @@ def test_a_slow_operation_has_the_requests_of_its_thread_and_no_others():
 
 
 def test_the_keys_lead_from_a_slow_sync_to_its_file_its_request_its_stage_and_back():
-    made = scene(aside="", opened=False, selected=ODD)
-    drawn = text(made)
+    given_scene = scene(aside="", opened=False, selected=ODD)
+    drawn = text(given_scene)
     assert "12 slow: F" in drawn
-    press(made, ("aside", 2))
-    drawn = text(made)
+    press(given_scene, ("aside", 2))
+    drawn = text(given_scene)
     assert "/data/db/wal/0001" in drawn
     assert "left out by the rate limit" in drawn
     assert f"issued I/O to {ODD}" in drawn
-    press(made, ("operation", 1))
-    chosen = made.selection.row
-    press(made, ("its_request", 0))
-    assert (made.selection.screen, made.selection.context) == ("outliers", "outlier")
-    drawn = text(made)
+    press(given_scene, ("operation", 1))
+    chosen = given_scene.selection.row
+    press(given_scene, ("its_request", 0))
+    assert (given_scene.selection.screen, given_scene.selection.context) == ("outliers", "outlier")
+    drawn = text(given_scene)
     assert "waterfall" in drawn
     assert "softirq" in drawn
-    press(made, ("leave", 0))
-    assert (made.selection.context, made.selection.row) == ("files", chosen)
-    press(made, ("leave", 0))
-    assert made.selection.context == "stages"
+    press(given_scene, ("leave", 0))
+    assert (given_scene.selection.context, given_scene.selection.row) == ("files", chosen)
+    press(given_scene, ("leave", 0))
+    assert given_scene.selection.context == "stages"
 
 
 def test_the_file_systems_of_an_opened_device_are_above_its_stages():
@@ -189,11 +191,11 @@ def test_the_file_systems_of_an_opened_device_are_above_its_stages():
     ],
 )
 def test_an_operation_without_a_request_says_why(changed, why):
-    made = scene(frames(**changed))
-    assert why in " ".join(text(made).split())
-    before = made.selection.context
-    press(made, ("its_request", 0))
-    assert made.selection.context == before
+    given_scene = scene(frames(**changed))
+    assert why in " ".join(text(given_scene).split())
+    before = given_scene.selection.context
+    press(given_scene, ("its_request", 0))
+    assert given_scene.selection.context == before
 
 
 def test_nothing_traced_says_why():
@@ -201,16 +203,16 @@ def test_nothing_traced_says_why():
     assert "no operation on a file in the last 60 s" in text(scene(bare))
     refused = replace(ORIGIN, probes_missing=(Missing(FILES, "this kernel has no tracepoint raw_syscalls"),))
     assert "not traced: this kernel has no tracepoint raw_syscalls" in text(scene(bare, refused))
-    none = [replace(one, traced=type(one.traced)()) for one in bare]
+    none = [replace(frame, traced=type(frame.traced)()) for frame in bare]
     assert "press S, or --stages all" in text(scene(none))
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (132, 43), (200, 60)])
 def test_every_size_and_a_hostile_name_fit(size):
-    made = scene(frames(path=HOSTILE, comm=HOSTILE[:15]))
-    for selection in (made.selection, replace(made.selection, aside="", opened=True, selected=ODD)):
-        made.choose(selection)
-        lines = screen_lines(made, (), *size)
+    given_scene = scene(frames(path=HOSTILE, comm=HOSTILE[:15]))
+    for selection in (given_scene.selection, replace(given_scene.selection, aside="", opened=True, selected=ODD)):
+        given_scene.choose(selection)
+        lines = screen_lines(given_scene, (), *size)
         assert len(lines) == size[1]
         assert all(width(line) <= size[0] for line in lines)
         assert all(is_clean(span.text) for line in lines for span in line)
@@ -228,32 +230,32 @@ def test_below_a_sync_whose_thread_was_late_is_who_ran_instead():
 
 
 def test_the_longest_are_listed_first_and_those_of_one_device():
-    made = scene()
+    given_scene = scene()
     other = operation(
         FRAMES[0].outliers[0], path="etc/other", total_us=2**30, file_system=FileSystem("/", "ext4", "sda")
     )
-    made.append(replace(FRAMES[-1], seq=99, mono_us=FRAMES[-1].mono_us + 10**6, file_operations=(other,)))
-    drawn = text(made)
+    given_scene.append(replace(FRAMES[-1], seq=99, mono_us=FRAMES[-1].mono_us + 10**6, file_operations=(other,)))
+    drawn = text(given_scene)
     assert "longest first" in drawn
     assert drawn.index("etc/other") < drawn.index("db/wal/0001")
-    made.choose(replace(made.selection, opened=True, selected=ODD))
-    drawn = text(made)
+    given_scene.choose(replace(given_scene.selection, opened=True, selected=ODD))
+    drawn = text(given_scene)
     assert f"on {ODD}" in drawn
     assert "etc/other" not in drawn
     assert "/net" not in drawn
-    made.choose(replace(made.selection, opened=False, pattern="nvme0n1"))
-    assert "no operation on a file on nvme0n1 in the last 60 s" in text(made)
+    given_scene.choose(replace(given_scene.selection, opened=False, pattern="nvme0n1"))
+    assert "no operation on a file on nvme0n1 in the last 60 s" in text(given_scene)
 
 
 def test_what_the_budget_left_out_says_how_to_have_it():
     why = "left out because tracing cost more than its budget"
     lean = [
         replace(
-            one,
-            traced=replace(one.traced, absent=(Missing(FILES, why),)),
-            tables={**one.tables, measurements.FILES: {}},
+            frame,
+            traced=replace(frame.traced, absent=(Missing(FILES, why),)),
+            tables={**frame.tables, measurements.FILES: {}},
         )
-        for one in FRAMES
+        for frame in FRAMES
     ]
     drawn = " ".join(text(scene(lean)).split())
     assert f"not traced: {why}; to trace without a budget, press S until" in drawn
@@ -270,7 +272,9 @@ def test_while_probes_start_the_panels_say_so():
 def test_rows_that_have_no_room_are_counted_and_those_with_most_time_are_shown():
     many = [FileSystem(f"/data{number}", "xfs", ODD) for number in range(20)]
     files = {series("read", "device", its): Histogram.record([100 * at] * 9) for at, its in enumerate(many, 1)}
-    drawn = text(scene([replace(one, tables={**one.tables, measurements.FILES: files}) for one in FRAMES]), (80, 24))
+    drawn = text(
+        scene([replace(frame, tables={**frame.tables, measurements.FILES: files}) for frame in FRAMES]), (80, 24)
+    )
     shown = re.findall(r"read  /data(\d+) ", drawn)
     assert f"… {20 - len(shown)} more rows, with less of the time" in drawn
     assert sorted(map(int, shown)) == list(range(20 - len(shown), 20))
@@ -316,7 +320,7 @@ def test_a_path_that_was_lost_says_why():
     ],
 )
 async def test_the_walk_to_a_request_that_is_missing_says_why(changed, why):
-    shown = [replace(one, file_operations=()) for one in FRAMES] if changed is None else frames(**changed)
+    shown = [replace(frame, file_operations=()) for frame in FRAMES] if changed is None else frames(**changed)
     app = LatmonApp(
         Source(shown, stay=False), ScreenOptions(Selection(threshold_us=1000), theme=load_theme("dark")), depth="256"
     )
@@ -343,16 +347,16 @@ NFS = {
 
 @pytest.mark.parametrize(("size", "is_low"), [((100, 50), False), ((80, 22), True)])
 def test_calls_to_nfs_servers_are_below_the_operations(size, is_low):
-    drawn = text(scene([replace(one, tables={**one.tables, **NFS}) for one in FRAMES]), size)
+    drawn = text(scene([replace(frame, tables={**frame.tables, **NFS}) for frame in FRAMES]), size)
     assert re.search(r"WRITE +/net +\S+ +193ms +190ms +3.00ms +\d+", drawn), drawn
     assert ("GETATTR" in drawn) is not is_low
     assert "OPEN" not in drawn
     assert "slow operations" in drawn
-    filtered = scene([replace(one, tables={**one.tables, **NFS}) for one in FRAMES], pattern=ODD)
+    filtered = scene([replace(frame, tables={**frame.tables, **NFS}) for frame in FRAMES], pattern=ODD)
     assert "NFS call" not in text(filtered, size)
 
 
 def test_calls_to_nfs_servers_are_listed_without_traced_operations():
-    drawn = text(scene([replace(one, tables=NFS) for one in FRAMES]))
+    drawn = text(scene([replace(frame, tables=NFS) for frame in FRAMES]))
     assert re.search(r"WRITE +/net .* 193ms +190ms", drawn), drawn
     assert "no operation on a file" in drawn

@@ -23,17 +23,17 @@ SIZE = (80, 24)
 @cache
 def scene(name: str, windows: int) -> Scene:
     source = open_recording(RECORDINGS / f"{name}.latmon.jsonl.gz")
-    made = Scene(Selection(), findings=DEFAULT)
-    made.opened(source.origin)
+    scene = Scene(Selection(), findings=DEFAULT)
+    scene.opened(source.origin)
     frames = (item for item in source if isinstance(item, Frame))
     for frame in islice(frames, windows):
-        made.append(frame)
-    return made
+        scene.append(frame)
+    return scene
 
 
-def shown(made: Scene, screen: str = "overview", size: tuple[int, int] = SIZE) -> list[str]:
-    made.choose(Selection(screen=screen))
-    return [plain(line) for line in screen_lines(made, BLANK, *size)]
+def shown(scene: Scene, screen: str = "overview", size: tuple[int, int] = SIZE) -> list[str]:
+    scene.choose(Selection(screen=screen))
+    return [plain(line) for line in screen_lines(scene, BLANK, *size)]
 
 
 @pytest.mark.parametrize(

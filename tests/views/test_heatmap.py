@@ -114,8 +114,8 @@ def test_columns_fill_the_width_and_hold_the_window(room, window_s, sweep):
 
 @given(st.integers(2, 240), st.sampled_from([15, 30, 60, 120, 300, 600]), st.booleans())
 def test_a_map_of_the_window_alone_fills_its_room(room, window_s, sweep):
-    one, got = (of(room, window_s * SECOND, SECOND, sweep=sweep) for of in (shape, filled))
-    assert one.cells <= got.cells <= room
+    map_shape, got = (of(room, window_s * SECOND, SECOND, sweep=sweep) for of in (shape, filled))
+    assert map_shape.cells <= got.cells <= room
     assert got.column_us * (got.slots - sweep) >= window_s * SECOND or room == 2
     if window_s == 60 and room >= 60:
         assert got.cells >= 0.75 * room
@@ -154,8 +154,8 @@ def waits(one, *, op="write", device="nvme0n1"):
 
 
 def test_an_io_in_flight_rises_column_by_column_at_its_age():
-    made = scene([waits(one) for one in host(1, 55, ios=5)])
-    screen = text(made, (120, 40))
+    given_scene = scene([waits(one) for one in host(1, 55, ios=5)])
+    screen = text(given_scene, (120, 40))
     lines = [line for line in screen.splitlines() if "▫" in line and "in flight" not in line]
     ends = [len(line.partition("│" if "│" in line[:7] else "┤")[2].rstrip("│ ◂max>45s").rstrip()) for line in lines]
     assert ends == sorted(ends, reverse=True), "the oldest age is at the top, in the newest columns"
@@ -169,9 +169,11 @@ def test_an_io_in_flight_rises_column_by_column_at_its_age():
 def test_of_two_ios_in_flight_in_the_highest_row_the_one_above_the_range_is_shown():
     style = replace(STYLE, scale=LatencyScale(0, 8, 4))
     for ages in ((30, 400 * SECOND), (400 * SECOND, 30)):
-        one = frame(1)
-        waiting = tuple(InFlight("nvme0n1", "read", one.mono_us - age) for age in ages)
-        timeline = Timeline(SECOND, 4, OPS, [replace(one, in_flight=InFlightList(waiting, at_us=one.mono_us))])
+        given_frame = frame(1)
+        waiting = tuple(InFlight("nvme0n1", "read", given_frame.mono_us - age) for age in ages)
+        timeline = Timeline(
+            SECOND, 4, OPS, [replace(given_frame, in_flight=InFlightList(waiting, at_us=given_frame.mono_us))]
+        )
         assert plain(body(timeline, "nvme0n1", style)[0]).strip() == "^"
 
 
@@ -189,15 +191,15 @@ def test_an_io_in_flight_covers_no_completed_one():
 
 
 def test_the_range_includes_the_age_of_an_io_in_flight_and_the_cursor_stays_in_the_window():
-    made = scene([waits(one) for one in host(1, 100, ios=5)], Selection(panel="zoom"))
-    text(made, (120, 40))
-    drawn = made.view.latency_map.drawn
+    given_scene = scene([waits(frame) for frame in host(1, 100, ios=5)], Selection(panel="zoom"))
+    text(given_scene, (120, 40))
+    drawn = given_scene.view.latency_map.drawn
     assert drawn.scale.row_of(90 * SECOND) <= drawn.scale.rows - 1
     assert len(drawn.timeline.columns) > 60, "the map is as wide as the screen allows"
-    made.choose(STEPS["mark"](made.view, 0))
-    made.choose(STEPS["across"](made.view, -1000))
-    begin, _ = times(made.selection.cursor.region(drawn.scale), drawn.timeline)
-    assert begin == made.history.until_us - made.selection.window_us
+    given_scene.choose(STEPS["mark"](given_scene.view, 0))
+    given_scene.choose(STEPS["across"](given_scene.view, -1000))
+    begin, _ = times(given_scene.selection.cursor.region(drawn.scale), drawn.timeline)
+    assert begin == given_scene.history.until_us - given_scene.selection.window_us
 
 
 def test_a_device_whose_only_io_hangs_has_a_map():
@@ -209,7 +211,7 @@ def test_a_device_whose_only_io_hangs_has_a_map():
 def test_where_ages_are_not_measured_only_the_table_reports_them():
     """Nothing completed since second 5, and two are in flight: a least age, at no certain place of the map."""
     frames = [*host(1, 5, ios=5), *(frame(i, {READ: Histogram()}) for i in range(6, 30))]
-    screen = text(scene([replace(one, outstanding={"nvme0n1": Outstanding(2, 0)}) for one in frames]), (120, 40))
+    screen = text(scene([replace(frame, outstanding={"nvme0n1": Outstanding(2, 0)}) for frame in frames]), (120, 40))
     assert re.search(r"^.nvme0n1 .* >24s ", screen, re.MULTILINE)
     assert "▫" not in screen
     assert "max >" not in screen
@@ -218,8 +220,8 @@ def test_where_ages_are_not_measured_only_the_table_reports_them():
 def test_strips_have_the_iops_and_the_depth_of_each_column():
     frames = host(1, 90, ios=50)
     frames[60:70] = [
-        replace(one, histograms=busy.histograms, outstanding={"nvme0n1": Outstanding(31, 0)})
-        for one, busy in zip(frames[60:70], host(1, 90, ios=500)[60:70], strict=True)
+        replace(frame, histograms=busy.histograms, outstanding={"nvme0n1": Outstanding(31, 0)})
+        for frame, busy in zip(frames[60:70], host(1, 90, ios=500)[60:70], strict=True)
     ]
     screen = text(scene(frames), (120, 40)).splitlines()
     iops, depth = (next(line for line in screen if line.startswith(f"{name:>5} ")) for name in ("IOPS", "depth"))
@@ -245,13 +247,13 @@ def maxima_by_op(made):
 
 
 def test_a_large_screen_has_a_map_of_each_op_below_that_of_all():
-    made = scene(host(3, 80, odd="nvme1n1", ios=40))
-    assert maxima_by_op(made) == ["us", "ms"], "only writes of the odd disk are slow"
-    made.append(frame(81, {Series("nvme1n1", "read", "total"): Histogram.record([300_000])}))
-    assert maxima_by_op(made) == ["ms", "ms"]
-    assert " read  " not in text(made, (160, 50))
-    made.choose(replace(made.selection, op="write"))
-    assert maxima_by_op(made) is None
+    given_scene = scene(host(3, 80, odd="nvme1n1", ios=40))
+    assert maxima_by_op(given_scene) == ["us", "ms"], "only writes of the odd disk are slow"
+    given_scene.append(frame(81, {Series("nvme1n1", "read", "total"): Histogram.record([300_000])}))
+    assert maxima_by_op(given_scene) == ["ms", "ms"]
+    assert " read  " not in text(given_scene, (160, 50))
+    given_scene.choose(replace(given_scene.selection, op="write"))
+    assert maxima_by_op(given_scene) is None
 
 
 @pytest.mark.parametrize(
@@ -261,28 +263,28 @@ def test_a_large_screen_has_a_map_of_each_op_below_that_of_all():
 @pytest.mark.parametrize("panel", ["overview", "zoom"])
 def test_the_map_fills_its_panel(size, panel):
     """No third of the lines or of the cells is left empty."""
-    made = scene(host(3, 200, odd="nvme1n1", ios=40), Selection(panel=panel))
-    screen = text(made, size).splitlines()
+    given_scene = scene(host(3, 200, odd="nvme1n1", ios=40), Selection(panel=panel))
+    screen = text(given_scene, size).splitlines()
     map_lines = [line for line in screen if re.match(r"[ 0-9a-z]{5}[│┤]", line)]
     empty_lines = [line for line in map_lines if not set(line) & set("▀▄█")]
     assert len(screen) == size[1]
     assert not any(not line.strip() for line in screen[:-3])
     first = next(i for i, line in enumerate(map_lines) if line not in empty_lines)
     assert first <= len(map_lines) // 3
-    cells = made.view.latency_map.drawn.timeline.slots
+    cells = given_scene.view.latency_map.drawn.timeline.slots
     assert cells * (map_cells(size[0]) // cells) >= map_cells(size[0]) * 0.9
 
 
 def test_the_shorter_legend_still_names_the_colours_outside_the_ramp():
     style = replace(STYLE, threshold_us=500_000, tail=tail_bucket(500_000))
-    assert [plain(one) for one in legends(style, ages={80}, shared=True)] == [
+    assert [plain(legend) for legend in legends(style, ages={80}, shared=True)] == [
         "▫ in flight  ■ above 500ms  I/Os 1 █████████ 4.1k+ ",
         "▫ in flight  ■ above 500ms  █████████ 4.1k+ ",
         "▫ in flight  ■ above 500ms  ",
         "■ above 500ms  ",
         "",
     ]
-    assert [plain(one) for one in legends(STYLE, ages=())] == ["I/Os 1 █████████ 4.1k+ ", "█████████ 4.1k+ ", ""]
+    assert [plain(legend) for legend in legends(STYLE, ages=())] == ["I/Os 1 █████████ 4.1k+ ", "█████████ 4.1k+ ", ""]
     assert plain(legends(STYLE, ages=(), shared=True)[0]).startswith("no threshold  ")
 
 
@@ -307,10 +309,10 @@ def test_only_ios_above_the_threshold_have_the_alarm_colour(panel, size):
     )
     for at in (40, 50):
         frames[at] = replace(frames[at], histograms=frames[at].histograms | {odd: Histogram.record([slow_us + 1])})
-    made = scene(frames, Selection(panel=panel, threshold_us=5_000_000))
-    assert TAIL in roles_on(made, size), "also in a row whose lower part is below the threshold"
+    given_scene = scene(frames, Selection(panel=panel, threshold_us=5_000_000))
+    assert TAIL in roles_on(given_scene, size), "also in a row whose lower part is below the threshold"
     if panel != "maps":
-        lines = screen_lines(made, (), *size)
+        lines = screen_lines(given_scene, (), *size)
         assert [span.text for line in lines for span in line if span.role == TAIL and "2 above" in span.text]
 
 
@@ -319,15 +321,15 @@ def test_ios_in_flight_have_the_alarm_colour_from_the_threshold_on():
     roles = [style.waiting_role(bucket_index(us)) for us in (600_000, 1_000_000, 90_000_000)]
     assert roles == ["wait", TAIL, TAIL]
     assert replace(style, threshold_us=None).waiting_role(bucket_index(90_000_000)) == "wait"
-    made = scene(stuck_host(), Selection(threshold_us=3_600_000_000))
-    ages = [span for line in screen_lines(made, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
+    given_scene = scene(stuck_host(), Selection(threshold_us=3_600_000_000))
+    ages = [span for line in screen_lines(given_scene, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
     assert ages
     assert not any(TAIL in span.role for span in ages), "younger than the threshold"
-    made = scene(stuck_host(), Selection(threshold_us=1_000_000))
-    ages = [span for line in screen_lines(made, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
+    given_scene = scene(stuck_host(), Selection(threshold_us=1_000_000))
+    ages = [span for line in screen_lines(given_scene, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
     assert all(TAIL in span.role for span in ages)
-    made.choose(Selection(screen="stages", threshold_us=1_000_000))
-    health = next(line for line in screen_lines(made, (), 120, 40) if "in flight >" in plain(line))
+    given_scene.choose(Selection(screen="stages", threshold_us=1_000_000))
+    health = next(line for line in screen_lines(given_scene, (), 120, 40) if "in flight >" in plain(line))
     assert next(span.role for span in health if "in flight >" in span.text) == TAIL
 
 
@@ -406,8 +408,8 @@ def serial(values_us, seconds=70):
 @pytest.mark.parametrize("values", [(70, 700), (900, 3_000), (60, 60_000), (48_000, 52_000), (200, 2_900_000)])
 def test_the_range_ends_a_row_above_the_maximum(size, values):
     low, high = values
-    made = serial([*(round(low * (high / low) ** (i / 99)) for i in range(100))])
-    lines = [line for line in text(made, size).splitlines() if re.match(r"[ 0-9a-z]{5}[│┤]", line)]
+    given_scene = serial([*(round(low * (high / low) ** (i / 99)) for i in range(100))])
+    lines = [line for line in text(given_scene, size).splitlines() if re.match(r"[ 0-9a-z]{5}[│┤]", line)]
     filled = [y for y, line in enumerate(lines) if set(line[6 : map_cells(size[0])]) & set("▀▄█")]
     is_narrow = values == (48_000, 52_000)  # two buckets of several lines each
     assert not set(lines[0][6 : map_cells(size[0])]) & set("▀█"), "half a row is empty"
@@ -416,13 +418,13 @@ def test_the_range_ends_a_row_above_the_maximum(size, values):
 
 
 def test_the_range_shrinks_a_sixth_of_a_window_after_an_outlier_is_gone():
-    made = serial([100, 300])
+    given_scene = serial([100, 300])
     reached = {}
     for second in range(70, 150):
-        made.append(frame(second, {READ: Histogram.record([3_000] if second == 70 else [100, 300])}))
+        given_scene.append(frame(second, {READ: Histogram.record([3_000] if second == 70 else [100, 300])}))
         if second in (70, 138, 149):
-            text(made)
-            reached[second] = made.view.latency_map.drawn.scale.reaches(1_000)
+            text(given_scene)
+            reached[second] = given_scene.view.latency_map.drawn.scale.reaches(1_000)
     assert reached == {70: True, 138: True, 149: False}
 
 
@@ -432,24 +434,24 @@ def test_a_map_is_the_same_whichever_pictures_were_drawn_before(panel, size):
     """A busy host skips pictures; the range and the colours depend on the frames."""
     frames = host(3, 100, odd="nvme1n1", ios=8)
     chosen = Selection(panel=panel, sort="name", window_us=30 * SECOND)
-    every, some = scene([], chosen), scene([], chosen)
+    given_scene, some = scene([], chosen), scene([], chosen)
     differ = []
-    for one in frames:
-        every.append(one)
-        some.append(one)
-        drawn = text(every, size)
-        text(every, (100, 30))
-        if one.seq % 17 == 0 and text(some, size) != drawn:
-            differ.append(one.seq)
+    for current_frame in frames:
+        given_scene.append(current_frame)
+        some.append(current_frame)
+        drawn = text(given_scene, size)
+        text(given_scene, (100, 30))
+        if current_frame.seq % 17 == 0 and text(some, size) != drawn:
+            differ.append(current_frame.seq)
     assert differ == []
 
 
 def test_labels_end_at_the_axis_and_nothing_covers_them():
     for seconds in (1, 20, 40):
-        made = scene(host(1, seconds, ios=5))
+        given_scene = scene(host(1, seconds, ios=5))
         for size in ((80, 24), (160, 50)):
-            style = made.view.latency_map
-            lines = text(made, size).splitlines()
+            style = given_scene.view.latency_map
+            lines = text(given_scene, size).splitlines()
             rows = style.drawn.scale.rows
             bottom = next(y for y, line in enumerate(lines) if line.startswith("     └"))
             axis = [line[:6] for line in lines[bottom - rows : bottom]]
@@ -468,10 +470,10 @@ def test_a_threshold_far_from_the_range_takes_no_rows():
 
 def test_the_line_of_the_threshold_has_its_count_where_the_probe_counts_by_another_one():
     """The count is that of the buckets above the first bound from 100 ms on."""
-    made = scene(host(2, 70, odd="nvme1n1", ios=40), Selection(threshold_us=100_000, selected="nvme1n1"))
-    line = next(line for line in text(made, (120, 40)).splitlines() if line.startswith("100ms┤"))
+    given_scene = scene(host(2, 70, odd="nvme1n1", ios=40), Selection(threshold_us=100_000, selected="nvme1n1"))
+    line = next(line for line in text(given_scene, (120, 40)).splitlines() if line.startswith("100ms┤"))
     assert re.search(r" ◂ \d+ >106ms$", line.rstrip())
-    head = next(line for line in text(made, (120, 40)).splitlines() if "above 106ms" in line)
+    head = next(line for line in text(given_scene, (120, 40)).splitlines() if "above 106ms" in line)
     assert re.search(r"(\d+) above 106ms", head)[1] == re.search(r"(\d+) >106ms", line)[1]
 
 
@@ -601,9 +603,9 @@ def test_half_a_row_is_enough_above_the_slowest_io():
 
 def test_without_distributions_small_maps_are_bars_of_means():
     done = {Flow("nvme0n1", "read"): Completed(50, 50 * 4096, 50 * 2_000)}
-    frames = [replace(one, histograms={}, seen={}, kernel=done) for one in host(2, 20)]
-    made = scene(frames, Selection(panel="maps"), PROCFS)
-    screen = text(made)
+    frames = [replace(frame, histograms={}, seen={}, kernel=done) for frame in host(2, 20)]
+    given_scene = scene(frames, Selection(panel="maps"), PROCFS)
+    screen = text(given_scene)
     assert re.search(r"nvme0n1 .* mean 2ms ", screen)
     assert "2ms┤" in screen
     assert "    0┤" in screen
@@ -639,8 +641,8 @@ def test_the_axis_marks_where_the_window_of_the_table_begins():
 
 
 def test_without_a_threshold_nothing_on_the_map_has_the_alarm_colour():
-    made = scene(stuck_host(), Selection(selected="nvme1n1", panel="zoom"))
-    lines = screen_lines(made, (), 120, 40)
+    given_scene = scene(stuck_host(), Selection(selected="nvme1n1", panel="zoom"))
+    lines = screen_lines(given_scene, (), 120, 40)
     begin = next(row for row, line in enumerate(lines) if "no threshold" in plain(line))
     assert any("▫" in plain(line) for line in lines[begin:])
     assert not any(TAIL in span.role.split("/") for line in lines[begin:-2] for span in line)
@@ -662,8 +664,8 @@ def test_the_scale_follows_a_frame_that_is_added_to_the_newest_column():
     quiet = Series("nvme1n1", "read", "total")
     frames = [frame(i, {READ: Histogram.of(counts), quiet: Histogram.of(counts)}) for i in range(20)]
     timeline, state = Timeline(20 * SECOND, 5, OPS), HeatmapState()
-    for at, one in enumerate(frames, 1):
-        timeline.advance(one)
+    for at, current_frame in enumerate(frames, 1):
+        timeline.advance(current_frame)
         together = state.style(timeline, {"nvme0n1": {}, "nvme1n1": {}}, (5, 10), Ink(), None)
         fresh = Timeline(20 * SECOND, 5, OPS, frames[:at])
         assert together.top == HeatmapState().style(fresh, {"nvme0n1": {}, "nvme1n1": {}}, (5, 10), Ink(), None).top
@@ -678,7 +680,7 @@ def test_small_maps_have_the_scale_of_their_page():
     """A device of another page changes neither their range nor their colours."""
     frames = host(24, 61, ios=20)
     slow = {Series("nvme9n1", "read", "total"): Histogram.record([30 * SECOND] * 5_000)}
-    busy = [replace(one, histograms=one.histograms | slow) for one in frames]
+    busy = [replace(frame, histograms=frame.histograms | slow) for frame in frames]
     alike = Selection(panel="maps", sort="name", selected="nvme0n1")
     made, without = scene(busy, alike), scene(frames, alike)
     screen = text(made)

@@ -75,9 +75,9 @@ def test_many_cpus_are_glyphs_that_scroll(first):
 
 
 def test_each_of_several_cpus_has_a_title_above_its_cells():
-    some = softirqs_view.vectors(softirqs(8, 3), 60)
+    vectors = softirqs_view.vectors(softirqs(8, 3), 60)
     for cells, title in ((80, "c0 c1 c2 c3"), (120, "c0  c1  c2  c3")):
-        heads, row, *_ = text(softirqs_view.matrix(some, 0, (cells, 8), RAMP)).splitlines()
+        heads, row, *_ = text(softirqs_view.matrix(vectors, 0, (cells, 8), RAMP)).splitlines()
         assert title in heads
         begin, each = heads.index("c0"), title.index("c1")
         assert [row[begin + each * cpu + each - 1] for cpu in range(8)] == [" "] * 8
@@ -96,10 +96,10 @@ def test_cpus_without_a_delay_are_blank_and_few_waits_have_their_longest():
         SoftirqCpu("BLOCK", 0): SoftirqRuns(runs(5, 4000), runs(1, 2)),
         SoftirqCpu("BLOCK", 1): SoftirqRuns(Histogram(), Histogram()),
     }
-    one = softirqs_view.vectors(quiet, 0)[0]
-    assert one.p99_us == {0: 4000}
-    assert (one.per_second, one.ran_in) == (0, {})
-    assert "  -" in text(softirqs_view.matrix([one], 0, (80, 8), RAMP))
+    vector = softirqs_view.vectors(quiet, 0)[0]
+    assert vector.p99_us == {0: 4000}
+    assert (vector.per_second, vector.ran_in) == (0, {})
+    assert "  -" in text(softirqs_view.matrix([vector], 0, (80, 8), RAMP))
     nothing = softirqs_view.vectors({SoftirqCpu("BLOCK", 1): SoftirqRuns(Histogram(), Histogram())}, 60)
     assert text(softirqs_view.matrix(nothing, 0, (80, 8), Ink())).split()[-1] == "-"
 
@@ -160,12 +160,12 @@ def test_the_cpus_of_a_vector_are_beside_its_handlers(affinity, effective, width
 @pytest.mark.parametrize(("driver", "head"), [("nvme", "culprit  none"), ("nvme-tcp", "late NET_RX softirq")])
 def test_the_network_softirq_counts_where_a_device_completes_in_it(driver, head):
     late = {SoftirqCpu("NET_RX", 0): SoftirqRuns(runs(*[2_000] * 9), runs(5))}
-    made = Scene(Selection(screen="interrupts"))
-    made.store.origin = ORIGIN
+    scene = Scene(Selection(screen="interrupts"))
+    scene.store.origin = ORIGIN
     for each in on_demand_host(6, 5):
         devices = tuple(replace(device, driver=driver) for device in each.devices)
-        made.append(replace(each, devices=devices, tables={SOFTIRQS: late}))
-    assert head in text(screen_lines(made, (), 80, 40))
+        scene.append(replace(each, devices=devices, tables={SOFTIRQS: late}))
+    assert head in text(screen_lines(scene, (), 80, 40))
 
 
 def test_a_handler_alone_is_no_culprit():
@@ -224,8 +224,10 @@ def test_the_parts_share_the_space(focus):
 
 def test_who_ran_instead_and_what_columns_mean_are_whole_at_80():
     thread = Thread(812, "emlxs_thread", "other", 97)
-    one = interrupts_of(softirqs(), HANDLERS, (Wakeups(thread, runs(9), {"a-kernel-thread (prio 99)": 9}),), 60)
-    output = text(interrupts(one, 80, 9, RAMP))
+    interrupt_tables = interrupts_of(
+        softirqs(), HANDLERS, (Wakeups(thread, runs(9), {"a-kernel-thread (prio 99)": 9}),), 60
+    )
+    output = text(interrupts(interrupt_tables, 80, 9, RAMP))
     assert "of 3" in output
     assert "after a-kernel-thread (prio 99) x9" in output
     for words in ("ran in irq, tick, or a task (ksoftirqd)", "other handlers ran before it", "120 nice 0"):
@@ -240,8 +242,8 @@ def test_hidden_rows_are_counted():
 
 def test_nothing_traced_says_why():
     assert text(interrupts(InterruptTables(), 80, 18, RAMP, why=WHY)).strip() == WHY
-    some = InterruptTables(threads=SHOWN.threads)
-    assert text(interrupts(some, 80, 18, RAMP, why=WHY)).count(WHY) == 2
+    interrupt_tables = InterruptTables(threads=SHOWN.threads)
+    assert text(interrupts(interrupt_tables, 80, 18, RAMP, why=WHY)).count(WHY) == 2
 
 
 @pytest.mark.parametrize("focus", PARTS)
@@ -292,12 +294,12 @@ def test_a_host_without_task_queues_has_three_parts_and_an_idle_one_says_so():
 
 @pytest.mark.parametrize("focus", PARTS)
 def test_a_table_without_rows_is_one_row_with_its_reason_below_the_others(focus):
-    some = replace(SHOWN, threads=())
+    interrupt_tables = replace(SHOWN, threads=())
     reasons = {"wake-ups": "wake-ups: the tracer runs and recorded none of them in this time"}
-    lines = text(interrupts(some, 80, 24, RAMP, focus=focus, reasons=reasons)).splitlines()
+    lines = text(interrupts(interrupt_tables, 80, 24, RAMP, focus=focus, reasons=reasons)).splitlines()
     assert lines[-1].rstrip() == " wake-ups: the tracer runs and recorded none of them in this time"
     assert sum("wake-ups" in line for line in lines) == 1
-    assert needed(some) == sum(len(rows) + 2 for rows in (SHOWN.vectors, SHOWN.handlers)) + 1
+    assert needed(interrupt_tables) == sum(len(rows) + 2 for rows in (SHOWN.vectors, SHOWN.handlers)) + 1
 
 
 def test_a_long_reason_is_whole():
@@ -324,10 +326,10 @@ def test_where_nothing_is_traced_the_reason_is_reported_once():
 def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(traced, parts):
     made = Scene(Selection(screen="interrupts"))
     made.store.origin = ORIGIN
-    for one in on_demand_host(6, 30):
-        queues = {5: (LOOPS, ZIO), 15: (LOOPS, ZIO)}.get(one.seq)
+    for current_frame in on_demand_host(6, 30):
+        queues = {5: (LOOPS, ZIO), 15: (LOOPS, ZIO)}.get(current_frame.seq)
         on_demand = {} if traced else {"tables": {}}
-        made.append(replace(one, taskqs=queues, **on_demand))
+        made.append(replace(current_frame, taskqs=queues, **on_demand))
     shown = tables(made.view)
     assert [(s.last.name, s.executed) for s in shown.taskqs or ()] == [("zio_write_intr", 2400), ("qlc_0_comp_thd", 0)]
     for step in (*["part"] * (parts - 1), "line"):
@@ -384,9 +386,9 @@ def test_a_vector_that_never_waited_says_so():
 
 def test_delays_keep_their_time_and_holes():
     late = [*DELAYS[:3], (START_MONO + 9 * SECOND, DELAYS[4][1])]
-    made = list(delay_frames(late, replace(frame(9), wall=frame(9).wall)))
-    assert [f.wall for f in made] == [frame(i).wall for i in (0, 1, 2, 9)]
-    assert len(Timeline(SECOND, 31, OPS, made).columns) > 4
+    frames = list(delay_frames(late, replace(frame(9), wall=frame(9).wall)))
+    assert [f.wall for f in frames] == [frame(i).wall for i in (0, 1, 2, 9)]
+    assert len(Timeline(SECOND, 31, OPS, frames).columns) > 4
     assert room(80) == 68
 
 
@@ -408,11 +410,11 @@ def test_priorities_are_explained_by_the_platform_of_the_host(kernel, has, has_n
 
 
 def test_a_recording_of_solaris_has_its_own_scale_on_the_screen():
-    made = Scene(Selection(screen="interrupts"))
-    made.store.origin = replace(ORIGIN, kernel="SunOS 5.11")
-    for one in on_demand_host(6, 30):
-        made.append(one)
-    titles = [line for line in map(plain, made.draw(80, 24).body) if line.startswith(" wake-ups")]
+    scene = Scene(Selection(screen="interrupts"))
+    scene.store.origin = replace(ORIGIN, kernel="SunOS 5.11")
+    for current_frame in on_demand_host(6, 30):
+        scene.append(current_frame)
+    titles = [line for line in map(plain, scene.draw(80, 24).body) if line.startswith(" wake-ups")]
     assert "SYS 60-99" in titles[0]
     assert "nice" not in titles[0]
 
@@ -422,16 +424,16 @@ def test_a_recording_of_solaris_has_its_own_scale_on_the_screen():
     [("auto", "interrupts: not traced yet: this screen requests it"), ("basic", "(--stages basic): press S")],
 )
 def test_before_the_tracer_starts_the_screen_says_what_it_waits_for(mode, says):
-    made = Scene(Selection(screen="interrupts", stages=mode))
-    made.store.origin = ORIGIN
+    scene = Scene(Selection(screen="interrupts", stages=mode))
+    scene.store.origin = ORIGIN
     for each in host(2, 3):
-        made.append(each)
-    assert says in " ".join(text(screen_lines(made, (), 80, 24)).split())
+        scene.append(each)
+    assert says in " ".join(text(screen_lines(scene, (), 80, 24)).split())
 
 
 def test_while_the_probes_start_no_other_reason_is_given():
-    made = Scene(Selection(screen="interrupts"))
-    made.preview(PROCFS, host(2, 1)[0])
-    shown = " ".join(text(screen_lines(made, (), 80, 24)).split())
+    scene = Scene(Selection(screen="interrupts"))
+    scene.preview(PROCFS, host(2, 1)[0])
+    shown = " ".join(text(screen_lines(scene, (), 80, 24)).split())
     assert "the probes that time each I/O are starting" in shown
     assert "latmon doctor" not in shown

@@ -89,12 +89,12 @@ def test_the_target_of_120_by_40_is_met():
 @pytest.mark.parametrize("seconds", [20, 45, 70])
 def test_strips_are_on_the_columns_of_their_map(seconds, size):
     """Every column of the map with I/Os has a bar below it, and the others have none."""
-    made = odd_one(seconds)
-    made.choose(Selection())
-    lines = drawn(made, size)
+    given_scene = odd_one(seconds)
+    given_scene.choose(Selection())
+    lines = drawn(given_scene, size)
     axis = next(y for y, line in enumerate(lines) if "└─" in line)
     left = lines[axis].index("└") + 1
-    timeline, scale = made.view.latency_map.drawn
+    timeline, scale = given_scene.view.latency_map.drawn
     wide = lines[axis - 1].index("│", left) - left
     assert wide % timeline.slots == 0
     cells = wide // timeline.slots
@@ -127,7 +127,7 @@ def test_the_selected_row_and_the_header_are_on_a_background_of_their_own(size):
 @pytest.mark.parametrize("depth", ["truecolor", "256", "16", "8", "none"])
 def test_every_text_of_a_selected_row_has_a_style(theme, depth):
     worn = face(load_theme(theme, (data_dir("themes"),)), depth)
-    for role in [one for one in worn.styles if "/" not in one]:
+    for role in [style for style in worn.styles if "/" not in style]:
         lit = worn.styles[f"{role}/sel"]
         assert lit.bgcolor is not None or lit.bold
 
@@ -147,13 +147,13 @@ def test_a_heading_drops_what_does_not_fit_and_never_touches_its_ends():
 
 
 def test_help_and_the_way_back_are_on_the_last_line_wherever_there_is_one():
-    made = Scene(Selection())
+    given_scene = Scene(Selection())
     for steps, leads_back in ((), False), (("zoom",), True), (("zoom", "leave"), False), (("next_panel",), True):
-        made.choose(Selection())
+        given_scene.choose(Selection())
         for step in steps:
-            made.choose(STEPS[step](made.view, 0))
-        assert plain(foot(made.view, None, 80)).endswith(" Esc ?" if leads_back else " : ?")
-        assert ("Esc back" in plain(foot(made.view, None, 200))) == leads_back
+            given_scene.choose(STEPS[step](given_scene.view, 0))
+        assert plain(foot(given_scene.view, None, 80)).endswith(" Esc ?" if leads_back else " : ?")
+        assert ("Esc back" in plain(foot(given_scene.view, None, 200))) == leads_back
     assert "Esc back" in plain(foot(Scene(Selection(pattern="sd")).view, None, 200))
     line = plain(foot(Scene(Selection()).view, None, 200))
     assert all(key in line for key in ("s sort", "o op", "Space pause")), "what a key changes, not its present value"
@@ -164,16 +164,16 @@ def test_help_and_the_way_back_are_on_the_last_line_wherever_there_is_one():
     [({}, "overview"), ({"panel": "maps"}, "maps"), ({"panel": "zoom"}, "zoom"), ({"details": True}, "capture")],
 )
 def test_the_title_names_what_is_shown(how, name):
-    made = scene(host(2, 5), Selection(**how))
-    assert drawn(made, (80, 24))[0].startswith(f" latmon {name}  ")
-    assert drawn(made, (39, 9))[1].startswith("40x10 needed, this is 39x9")
+    given_scene = scene(host(2, 5), Selection(**how))
+    assert drawn(given_scene, (80, 24))[0].startswith(f" latmon {name}  ")
+    assert drawn(given_scene, (39, 9))[1].startswith("40x10 needed, this is 39x9")
 
 
 def test_what_lasts_is_on_the_health_line_where_that_has_room():
-    made = scene(
+    given_scene = scene(
         host(2, 5), origin=replace(ORIGIN, backend="demo", reason="synthetic: nothing of this host is measured")
     )
-    wide, usual, low = (drawn(made, size) for size in ((160, 50), (80, 24), (46, 14)))
+    wide, usual, low = (drawn(given_scene, size) for size in ((160, 50), (80, 24), (46, 14)))
     assert re.search(r"─  synthetic: nothing of this host is measured ", wide[-2])
     assert re.search(r"^  synthetic: nothing of this host is measured +not recording", usual[-2])
     assert "synthetic" not in "".join(low[1:-1]) or "synthetic" in low[-2], "not instead of a row of the map"
@@ -250,9 +250,9 @@ def test_a_line_that_is_cut_ends_with_an_ellipsis_wherever_a_span_ends(cells):
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("screen", SCREENS)
 def test_a_panel_has_the_lines_that_its_screen_has_for_it(screen, opened, size):
-    made = odd_one()
-    made.choose(Selection(screen=screen, opened=opened))
-    panels = made.draw(*size)
+    given_scene = odd_one()
+    given_scene.choose(Selection(screen=screen, opened=opened))
+    panels = given_scene.draw(*size)
     room = size[1] - 3 - len(panels.verdict) - len(panels.notice)
     assert len(panels.body) <= room
     if panels.framed and len(panels.body) == room:

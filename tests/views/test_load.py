@@ -21,7 +21,7 @@ def loaded(*values, name="", devices=2, origin=ORIGIN):
     """A host whose windows have these values, each for as many seconds as there are others."""
     frames = host(devices, 12 * len(values))
     named = [{name + key: one for key, one in some.items()} for some in values for _ in range(12)]
-    return frames, [replace(one, host_context=some) for one, some in zip(frames, named, strict=True)], origin
+    return frames, [replace(frame, host_context=some) for frame, some in zip(frames, named, strict=True)], origin
 
 
 def drawn(made, size, selection=Selection()):  # noqa: B008  frozen
@@ -51,8 +51,8 @@ def test_a_small_screen_has_them_when_asked_for():
     assert not any(" steal " in one for one in drawn(made, (80, 24)))
     lines = drawn(made, (80, 24), ASKED)
     assert len(lines) == 24
-    assert any(one.startswith("  cpu ") and "50%, max 50%" in one for one in lines)
-    assert any("not measured here" in one for one in lines)
+    assert any(line.startswith("  cpu ") and "50%, max 50%" in line for line in lines)
+    assert any("not measured here" in line for line in lines)
 
 
 def test_a_strip_is_below_its_columns_and_noise_is_low():
@@ -73,7 +73,7 @@ def test_without_any_a_screen_is_as_ever():
 
 def test_a_source_without_distributions_has_them_too():
     lines = drawn(loaded(QUIET, BUSY, origin=PROCFS), (160, 50))
-    assert any("PSI cpu some" in one for one in lines)
+    assert any("PSI cpu some" in line for line in lines)
 
 
 def test_of_a_fleet_those_of_the_devices_host_are_shown():
@@ -90,21 +90,21 @@ def test_a_large_map_keeps_its_lines_where_nothing_is_high():
     }
     made = loaded(low, low)
     _, frames, origin = made
-    without = frames, [replace(one, host_context={}) for one in frames], origin
+    without = frames, [replace(frame, host_context={}) for frame in frames], origin
     assert drawn(made, (160, 50)) == drawn(without, (160, 50))
-    one = scene(frames)
-    text(one, (160, 50))
-    assert load(one.view, 0).load
+    given_scene = scene(frames)
+    text(given_scene, (160, 50))
+    assert load(given_scene.view, 0).load
     lines = drawn(made, (160, 50), ASKED)
-    assert any("20%, max 20% PSI cpu some" in one for one in lines)
-    assert any("1TiB" in one for one in lines)
+    assert any("20%, max 20% PSI cpu some" in line for line in lines)
+    assert any("1TiB" in line for line in lines)
 
 
 def test_values_that_are_low_or_have_no_room_are_named():
     busy = {**BUSY, "psi_io_some": share(0.01)}
     quiet = {**BUSY, "psi_io_some": share(0)}
     lines = drawn(loaded(quiet), (160, 50), ASKED)
-    assert any("always 0: PSI io some; not measured here: PSI memory some, " in one for one in lines)
+    assert any("always 0: PSI io some; not measured here: PSI memory some, " in line for line in lines)
     every = {**busy, "psi_memory_some": share(0.2), "writeback": interval_value(10**9, 1)}
     assert any("no room for CPU steal, dirty pages, writeback" in one for one in drawn(loaded(every), (80, 24), ASKED))
 
@@ -114,11 +114,11 @@ def test_a_value_that_is_no_longer_measured_has_no_present_one():
     later = host(2, 200)
     made = (
         None,
-        [replace(one, host_context=frames[at].host_context if at < 12 else {}) for at, one in enumerate(later)],
+        [replace(frame, host_context=frames[at].host_context if at < 12 else {}) for at, frame in enumerate(later)],
         ORIGIN,
     )
     lines = drawn(made, (160, 50), replace(ASKED, window_us=600_000_000))
-    assert any("-, max 50% PSI cpu some" in one for one in lines)
+    assert any("-, max 50% PSI cpu some" in line for line in lines)
 
 
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (100, 24), (160, 50), (200, 80)])
@@ -130,17 +130,17 @@ def test_every_size_is_filled_exactly(size, selection):
 def test_the_key_hides_what_is_shown_and_shows_what_is_hidden():
     _, frames, _ = loaded(QUIET, BUSY)
     for size, shown in (((160, 50), False), ((80, 24), True)):
-        made = scene(frames)
-        text(made, size)
-        assert load(made.view, 0).load is shown
+        given_scene = scene(frames)
+        text(given_scene, size)
+        assert load(given_scene.view, 0).load is shown
 
 
 def test_the_key_hides_it_where_reads_and_writes_are_apart_and_shows_it_from_small_maps():
     _, frames, _ = loaded(QUIET, BUSY)
-    made = scene(frames, Selection(load=True, apart=True))
-    assert "CPU steal" in text(made, (160, 50))
-    assert load(made.view, 0).load is False
-    assert load(replace(made.view, selection=Selection(load=True, panel="maps")), 0).load is True
+    given_scene = scene(frames, Selection(load=True, apart=True))
+    assert "CPU steal" in text(given_scene, (160, 50))
+    assert load(given_scene.view, 0).load is False
+    assert load(replace(given_scene.view, selection=Selection(load=True, panel="maps")), 0).load is True
 
 
 def test_the_best_of_a_link_is_shown_where_it_is_at_less():
@@ -152,16 +152,16 @@ def test_what_the_device_reports_is_below_the_load():
     reports = (DeviceReport("state", "live", "nvme0/state"), DeviceReport("link_width", 2, "x"))
     _, frames, _ = loaded(QUIET, BUSY)
     devices = tuple(
-        replace(one, reports=(*reports, DeviceReport("link_width_best", 4, "x"))) for one in frames[0].devices
+        replace(device, reports=(*reports, DeviceReport("link_width_best", 4, "x"))) for device in frames[0].devices
     )
     frames[0] = replace(frames[0], devices=devices)
     for size, selection in (((160, 50), Selection()), ((80, 24), ASKED)):
         lines = drawn((None, frames, ORIGIN), size, selection)
         assert len(lines) == size[1]
-        assert any("nvme0n1 reports: state live, link_width 2, link_width_best 4 " in f"{one} " for one in lines)
+        assert any("nvme0n1 reports: state live, link_width 2, link_width_best 4 " in f"{line} " for line in lines)
 
 
 def test_a_sweep_has_the_newest_value_as_now():
     _, frames, _ = loaded(QUIET, BUSY, QUIET)
     lines = drawn((None, frames, ORIGIN), (160, 50), Selection(sweep=True))
-    assert any("0%, max 50% PSI cpu some" in one for one in lines)
+    assert any("0%, max 50% PSI cpu some" in line for line in lines)

@@ -38,10 +38,10 @@ def folded(outliers, fold_us=TICK, rows=11):
 
 @pytest.mark.parametrize("n", [31, 200, 5000])
 def test_a_tick_of_4_ms_is_a_band(n):
-    found = folded(on_ticks(n, 400))
-    assert found.is_banded
-    assert sum(found.per_row) == n
-    assert max(found.per_row) >= 0.85 * n
+    actual_offset_map = folded(on_ticks(n, 400))
+    assert actual_offset_map.is_banded
+    assert sum(actual_offset_map.per_row) == n
+    assert max(actual_offset_map.per_row) >= 0.85 * n
 
 
 def test_even_noise_is_none():
@@ -67,10 +67,10 @@ def test_a_completion_is_before_its_waiter_ran_and_an_issue_when_it_went():
     slow = Outlier(0, 1_000_000, "sda", "read", 700, {"hba": 400, "resume": 300})
     other = Outlier(0, 1_000_000, "sdb", "read", 700)
     burst = (Issue(2_000_000, 8, 512, "read", 5), Issue(2_000_001, 8, 512, "write", 5))
-    found = moments("sda", (slow, other), (burst,), (), READ)
-    assert found.outliers == (1_000_400,)
-    assert found.issues == (2_000_000,)
-    assert found.words == "1 outlier by completion, 1 request by issue"
+    offset_events = moments("sda", (slow, other), (burst,), (), READ)
+    assert offset_events.outliers == (1_000_400,)
+    assert offset_events.issues == (2_000_000,)
+    assert offset_events.words == "1 outlier by completion, 1 request by issue"
 
 
 def test_short_windows_are_counted_only_where_nothing_is_finer():
@@ -78,9 +78,9 @@ def test_short_windows_are_counted_only_where_nothing_is_finer():
     frames = tuple(frame(i, {disk: Histogram.record([100] * 3)}) for i in range(3))
     assert not moments("nvme0n1", (), (), frames, READ).windows
     short = tuple(type(f)(f.seq, f.wall, f.mono_us, 100_000, f.histograms) for f in frames)
-    found = moments("nvme0n1", (), (), short, READ)
-    assert sum(found.counts().values()) == 9
-    assert found.words == "I/Os of windows of 100 ms"
+    offset_events = moments("nvme0n1", (), (), short, READ)
+    assert sum(offset_events.counts().values()) == 9
+    assert offset_events.words == "I/Os of windows of 100 ms"
     both = moments("nvme0n1", (Outlier(0, 5, "nvme0n1", "read", 7),), (), short, READ)
     assert sum(both.counts().values()) == 1
 
@@ -101,34 +101,38 @@ def test_a_device_that_no_request_passes_names_its_members():
 @pytest.mark.parametrize("ink", [Ink(), RAMP])
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
 def test_the_screen_shows_it_and_why_there_is_none(size, ink):
-    made = Scene(Selection(fold="tick"), ink=ink)
-    made.store.origin = ORIGIN
+    scene = Scene(Selection(fold="tick"), ink=ink)
+    scene.store.origin = ORIGIN
     disk = Series("nvme0n1", "read", "total")
     slow = tuple(Outlier(0, us - 900, "nvme0n1", "read", 900) for us in sorted(on_ticks(60, 100)))
     for i in range(60):
-        some = tuple(o for o in slow if START_MONO + i * SECOND <= o.mono_us + 900 < START_MONO + (i + 1) * SECOND)
-        one = frame(i + 1, {disk: Histogram.record([900])}, devices=disks(2) if not i else ())
-        made.append(type(one)(**{**{k: getattr(one, k) for k in one.__slots__}, "outliers": some}))
-    lines = screen_lines(made, (), *size)
+        outliers = tuple(o for o in slow if START_MONO + i * SECOND <= o.mono_us + 900 < START_MONO + (i + 1) * SECOND)
+        given_frame = frame(i + 1, {disk: Histogram.record([900])}, devices=disks(2) if not i else ())
+        scene.append(
+            type(given_frame)(**{**{k: getattr(given_frame, k) for k in given_frame.__slots__}, "outliers": outliers})
+        )
+    lines = screen_lines(scene, (), *size)
     text = "\n".join(map(plain, lines))
     assert all(width(line) <= size[0] for line in lines if "│" in plain(line) or "└" in plain(line))
     if size[1] > 10:
         assert "offset in the tick of 4 ms: 60 outliers by completion banded" in text
-    made.choose(Selection(fold="tick", selected="nvme1n1"))
-    assert "finer than its window" in " ".join("\n".join(map(plain, screen_lines(made, (), 160, 50))).split())
+    scene.choose(Selection(fold="tick", selected="nvme1n1"))
+    assert "finer than its window" in " ".join("\n".join(map(plain, screen_lines(scene, (), 160, 50))).split())
 
 
 @pytest.mark.parametrize(
     ("of", "output"), [("second", "I/Os of windows of 100 ms"), ("tick", "100 ms are too long to see a tick")]
 )
 def test_short_windows_have_as_many_rows_as_there_are_of_them(of, output):
-    made = Scene(Selection(fold=of))
-    made.store.origin = replace(ORIGIN, interval_us=100_000)
+    scene = Scene(Selection(fold=of))
+    scene.store.origin = replace(ORIGIN, interval_us=100_000)
     disk = Series("nvme0n1", "read", "total")
     for i in range(1, 200):
-        one = frame(i, {disk: Histogram.record([900] * (1 + 9 * (i % 10 == 3)))}, devices=disks(1) if i == 1 else ())
-        made.append(replace(one, mono_us=START_MONO + i * 100_000, dt_us=100_000))
-    text = "\n".join(map(plain, screen_lines(made, (), 80, 40)))
+        given_frame = frame(
+            i, {disk: Histogram.record([900] * (1 + 9 * (i % 10 == 3)))}, devices=disks(1) if i == 1 else ()
+        )
+        scene.append(replace(given_frame, mono_us=START_MONO + i * 100_000, dt_us=100_000))
+    text = "\n".join(map(plain, screen_lines(scene, (), 80, 40)))
     assert output in " ".join(text.split())
     if of == "second":
         assert "banded" not in text
@@ -136,29 +140,29 @@ def test_short_windows_have_as_many_rows_as_there_are_of_them(of, output):
 
 
 def test_a_key_goes_round():
-    made = Scene(Selection())
+    scene = Scene(Selection())
     seen = []
     for _ in FOLDS:
-        made.choose(fold(made.view, 0))
-        seen.append(made.selection.fold)
+        scene.choose(fold(scene.view, 0))
+        seen.append(scene.selection.fold)
     assert seen == ["second", "tick", ""]
 
 
 def test_a_map_has_one_kind_of_events_and_the_key_goes_on_to_the_other():
     disk = Series("nvme0n1", "read", "total")
-    made = Scene(Selection())
-    made.opened(ORIGIN)
+    scene = Scene(Selection())
+    scene.opened(ORIGIN)
     for n in range(1, 11):
         end = START_MONO + n * SECOND
-        one = frame(n, {disk: Histogram.record([100])}, devices=disks(1) if n == 1 else ())
+        given_frame = frame(n, {disk: Histogram.record([100])}, devices=disks(1) if n == 1 else ())
         slow = (Outlier(0, end - 500_000, "nvme0n1", "read", 100),)
         burst = {"nvme0n1": tuple(Issue(end - us, us, 4096, "read", 0) for us in (700_000, 600_000))}
-        made.append(replace(one, outliers=slow, issues=burst))
+        scene.append(replace(given_frame, outliers=slow, issues=burst))
     seen = []
     for _ in range(5):
-        made.choose(fold(made.view, 0))
-        text = " ".join("\n".join(map(plain, screen_lines(made, (), 120, 40))).split())
-        seen.append((made.selection.fold, re.findall(r"offset in the .*?: \d+ (\w+) by", text)))
+        scene.choose(fold(scene.view, 0))
+        text = " ".join("\n".join(map(plain, screen_lines(scene, (), 120, 40))).split())
+        seen.append((scene.selection.fold, re.findall(r"offset in the .*?: \d+ (\w+) by", text)))
     assert seen == [
         ("second", ["outliers"]),
         ("tick", ["outliers"]),
@@ -169,20 +173,20 @@ def test_a_map_has_one_kind_of_events_and_the_key_goes_on_to_the_other():
 
 
 def test_an_empty_map_draws():
-    found = offset_map(OffsetEvents(outliers=(5,)), 0, 60 * SECOND, 0, 1)
-    assert draw(found, OffsetEvents(outliers=(5,)), 40, Ink())
+    actual_offset_map = offset_map(OffsetEvents(outliers=(5,)), 0, 60 * SECOND, 0, 1)
+    assert draw(actual_offset_map, OffsetEvents(outliers=(5,)), 40, Ink())
 
 
 def test_the_offsets_have_the_newest_second_at_the_right_edge_and_say_since_when_there_are_any():
     disk = Series("nvme0n1", "read", "total")
     outlier = Outlier(0, 0, "nvme0n1", "read", 100)
-    made = Scene(Selection(fold="second"))
-    made.opened(replace(ORIGIN, start_mono_us=START_MONO))
+    scene = Scene(Selection(fold="second"))
+    scene.opened(replace(ORIGIN, start_mono_us=START_MONO))
     for n in range(1, 21):
         slow = replace(outlier, mono_us=START_MONO + n * SECOND - 500_000)
-        some = disks(1) if n == 1 else ()
-        made.append(replace(frame(n, {disk: Histogram.record([100])}, devices=some), outliers=(slow,)))
-    lines = [plain(line) for line in screen_lines(made, (), 80, 24)]
+        devices = disks(1) if n == 1 else ()
+        scene.append(replace(frame(n, {disk: Histogram.record([100])}, devices=devices), outliers=(slow,)))
+    lines = [plain(line) for line in screen_lines(scene, (), 80, 24)]
     assert any(" no data before 03:00:00 (started)" in line for line in lines)
     axis = next(line for line in lines if "└" in line)
     assert axis.rstrip().endswith("─03:00:20 per row")
@@ -206,8 +210,8 @@ def test_rows_are_labelled_evenly_and_bars_show_the_events_of_each(size, fold_, 
     outlier = Outlier(0, 0, "nvme0n1", "read", 100)
     for n in range(1, 61):
         slow = replace(outlier, mono_us=START_MONO + n * SECOND - 700_000 + n * 100)
-        some = disks(1) if n == 1 else ()
-        made.append(replace(frame(n, {disk: Histogram.record([100])}, devices=some), outliers=(slow,)))
+        devices = disks(1) if n == 1 else ()
+        made.append(replace(frame(n, {disk: Histogram.record([100])}, devices=devices), outliers=(slow,)))
     lines = [plain(line).strip("│") for line in screen_lines(made, (), *size)]
     found = [match[1] for line in lines if (match := re.match(r" *([0-9.]+[um]s)┤", line))]
     assert found[::-1] == labels.split()

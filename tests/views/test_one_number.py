@@ -36,69 +36,69 @@ def scene(
     name: str, selection: Selection | None = None, findings: Settings | None = None, *, windows: int = 25
 ) -> Scene:
     origin, frames = captured(name, windows)
-    made = Scene(selection or Selection(), findings=findings)
-    made.opened(origin)
+    scene = Scene(selection or Selection(), findings=findings)
+    scene.opened(origin)
     for frame in frames:
-        made.append(frame)
-    return made
+        scene.append(frame)
+    return scene
 
 
-def text(made: Scene, size: tuple[int, int] = (120, 40)) -> str:
-    return "\n".join(map(plain, screen_lines(made, BLANK, *size)))
+def text(scene: Scene, size: tuple[int, int] = (120, 40)) -> str:
+    return "\n".join(map(plain, screen_lines(scene, BLANK, *size)))
 
 
 def test_ios_above_the_threshold_are_as_many_on_each_screen() -> None:
     """The probe counts each one by 300 us; the nearest edge of a bucket above it is 320 us."""
-    made = scene("qumulo", Selection(selected="nvme13n1"))
-    assert made.view.origin is not None
-    on_map = re.search(r"([\d,]+) above (\S+us)", text(made))
+    given_scene = scene("qumulo", Selection(selected="nvme13n1"))
+    assert given_scene.view.origin is not None
+    on_map = re.search(r"([\d,]+) above (\S+us)", text(given_scene))
     assert on_map is not None
     number, bound = on_map.groups()
-    assert bound == f"{made.view.origin.threshold_us}us"
-    by_device = {one.device.name: made.view.above(one) for one in made.view.subjects()}
+    assert bound == f"{given_scene.view.origin.threshold_us}us"
+    by_device = {subject.device.name: given_scene.view.above(subject) for subject in given_scene.view.subjects()}
     total = sum(above.ios for above in by_device.values() if above is not None)
     assert f"{by_device['nvme13n1'].ios:,}" == number
-    (said,) = _slow(made.view)
-    assert said.startswith(f"{total:,} above {made.view.origin.threshold_us} us ")
-    made.choose(Selection(screen="outliers"))
-    assert f" of {total:,} above the threshold" in text(made)
+    (said,) = _slow(given_scene.view)
+    assert said.startswith(f"{total:,} above {given_scene.view.origin.threshold_us} us ")
+    given_scene.choose(Selection(screen="outliers"))
+    assert f" of {total:,} above the threshold" in text(given_scene)
 
 
 def test_an_automatic_threshold_is_named_where_none_is_set() -> None:
-    made = scene("host", Selection(selected="sdd"))
-    assert " I/Os, no threshold (log from 40 ms) " in text(made), "the map's title"
-    automatic = made.view.history.on_demand.thresholds_us
+    given_scene = scene("host", Selection(selected="sdd"))
+    assert " I/Os, no threshold (log from 40 ms) " in text(given_scene), "the map's title"
+    automatic = given_scene.view.history.on_demand.thresholds_us
     said = no_threshold(automatic.values())
     assert re.fullmatch(r"no threshold \(log from [\d.]+ ms to [\d.]+ m?s\)", said)
-    assert _nothing(made.view) == f"{said}, A sets one", "the verdict"
+    assert _nothing(given_scene.view) == f"{said}, A sets one", "the verdict"
     assert no_threshold([40_000, 40_000]) == "no threshold (log from 40 ms)"
     assert no_threshold(()) == "no threshold"
-    made.choose(Selection(screen="outliers"))
-    assert "above the automatic threshold" in text(made)
-    assert "above the threshold" not in text(made)
+    given_scene.choose(Selection(screen="outliers"))
+    assert "above the automatic threshold" in text(given_scene)
+    assert "above the threshold" not in text(given_scene)
 
 
 def test_a_log_by_another_threshold_than_the_map_s_names_its_own() -> None:
-    made = scene("e810", Selection(screen="outliers", threshold_us=10_000))
-    assert " above 2ms" in text(made)
+    given_scene = scene("e810", Selection(screen="outliers", threshold_us=10_000))
+    assert " above 2ms" in text(given_scene)
 
 
 def test_latencies_with_and_without_the_queue_have_their_own_titles() -> None:
     """Tier C: the always-on probe begins at the issue, the tracer at the request's begin."""
-    made = scene("e810")
-    assert " driver p50 " in text(made)
-    made.choose(Selection(screen="stages"))
-    assert " total p50 " in text(made)
-    assert " total p99 " in text(made)
-    made = scene("host")
-    assert "driver p50" not in text(made)
-    made.choose(Selection(screen="stages"))
-    assert "total p50" not in text(made)
+    given_scene = scene("e810")
+    assert " driver p50 " in text(given_scene)
+    given_scene.choose(Selection(screen="stages"))
+    assert " total p50 " in text(given_scene)
+    assert " total p99 " in text(given_scene)
+    given_scene = scene("host")
+    assert "driver p50" not in text(given_scene)
+    given_scene.choose(Selection(screen="stages"))
+    assert "total p50" not in text(given_scene)
 
 
 def test_the_longest_wait_has_its_exact_time_on_each_screen() -> None:
     """Four I/Os of sd0 are in the highest bucket, which ends at 1.31 s, and all four are recorded."""
-    made = scene("emulex", findings=DEFAULT)
+    given_scene = scene("emulex", findings=DEFAULT)
     for screen, words in (
         ("overview", "sd0: up to 1.24 s late"),
         ("stages", r"c completion +\S+ +\S+ +1\.24s"),
@@ -107,8 +107,8 @@ def test_the_longest_wait_has_its_exact_time_on_each_screen() -> None:
         ("findings", "its latest wake-up took 1.24 s"),
         ("findings", "the longest wait was 1.24 s"),
     ):
-        made.choose(Selection(screen=screen, selected="sd0"))
-        shown = text(made, (120, 50))
+        given_scene.choose(Selection(screen=screen, selected="sd0"))
+        shown = text(given_scene, (120, 50))
         assert re.search(words, shown), (screen, words)
         assert "1.31" not in shown, screen
         assert "≤1.3s" not in shown, screen
@@ -117,23 +117,25 @@ def test_the_longest_wait_has_its_exact_time_on_each_screen() -> None:
 @pytest.mark.parametrize(("name", "device", "set_to"), [("qumulo", "nvme13n1", "600"), ("emulex", "sd0", "500")])
 def test_the_threshold_is_shown_as_it_is_set_and_its_number_is_that_of_the_map(name, device, set_to) -> None:
     """Those of the threshold's own bucket are recorded one by one: 640 us and 524 ms are the next bounds."""
-    made = scene(name, findings=DEFAULT)
-    (above,) = [made.view.above(one) for one in made.view.subjects() if one.device.name == device]
-    made.choose(Selection(screen="stages", selected=device))
-    shown = text(made, (160, 50))
+    given_scene = scene(name, findings=DEFAULT)
+    (above,) = [
+        given_scene.view.above(subject) for subject in given_scene.view.subjects() if subject.device.name == device
+    ]
+    given_scene.choose(Selection(screen="stages", selected=device))
+    shown = text(given_scene, (160, 50))
     assert re.search(rf"I/Os above {set_to} [mu]s", shown)
     assert re.search(rf"{device} .* {above.ios:,} +[>0-9]+%", shown), "the row's I/Os"
-    made.choose(Selection(screen="findings"))
-    assert re.search(rf"I/Os above {set_to} [mu]s", text(made, (160, 50)))
+    given_scene.choose(Selection(screen="findings"))
+    assert re.search(rf"I/Os above {set_to} [mu]s", text(given_scene, (160, 50)))
 
 
 def test_a_threshold_in_a_bucket_of_which_not_all_are_recorded_is_that_of_the_next_one() -> None:
     origin, frames = captured("qumulo")
-    made = Scene(Selection(screen="stages", selected="nvme13n1"))
-    made.opened(origin)
+    scene = Scene(Selection(screen="stages", selected="nvme13n1"))
+    scene.opened(origin)
     for frame in frames:
-        made.append(replace(frame, outliers=frame.outliers[:1]))
-    assert re.search(r"all I/Os +>640 us", text(made, (160, 50)))
+        scene.append(replace(frame, outliers=frame.outliers[:1]))
+    assert re.search(r"all I/Os +>640 us", text(scene, (160, 50)))
 
 
 @pytest.mark.parametrize(
@@ -163,12 +165,12 @@ def test_ios_in_flight_are_a_part_of_the_slow_ones() -> None:
 
 def test_the_slow_part_is_as_large_on_the_screen_of_stages() -> None:
     """The ages of two I/Os in flight on sde count on both: without them its queue would have 89 %."""
-    made = minute_of_the_host()
-    on_overview = re.search(r"sde .* (hba) +(\d+%)", text(made))
+    scene = minute_of_the_host()
+    on_overview = re.search(r"sde .* (hba) +(\d+%)", text(scene))
     assert on_overview is not None
     stage, share = on_overview.groups()
-    made.choose(Selection(screen="stages", selected="sde"))
-    shown = text(made, (160, 50))
+    scene.choose(Selection(screen="stages", selected="sde"))
+    shown = text(scene, (160, 50))
     assert re.search(rf"sde .* {share} {stage} ", shown), "the row of the device"
     assert re.search(rf"h {stage} .* {share} ", shown), "the row of the stage"
     assert " with 2 in flight" in shown

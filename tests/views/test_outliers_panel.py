@@ -258,11 +258,11 @@ def test_short_stages_are_enlarged_and_the_thread_that_waited_is_drawn_where_the
 )
 def test_a_thread_had_the_cpu_only_where_its_time_is_known(ran_us, cause, drawn):
     (wait,) = outlier().waits
-    one = outlier(waits=(replace(wait, ran_us=ran_us),))
-    shown = text(waterfall(one, 130, 34, RAMP))
+    given_outlier = outlier(waits=(replace(wait, ran_us=ran_us),))
+    shown = text(waterfall(given_outlier, 130, 34, RAMP))
     assert cause in shown
     assert f" zpool-data (prio 99)        {drawn} " in shown
-    narrow = " ".join(text(waterfall(one, 80, 24, RAMP)).split())
+    narrow = " ".join(text(waterfall(given_outlier, 80, 24, RAMP)).split())
     assert ("ran instead" in narrow) is (ran_us > 0)
     assert ("s later, after zpool-data (prio 99)" in narrow) is (ran_us == 0)
 
@@ -272,53 +272,55 @@ def test_a_thread_had_the_cpu_only_where_its_time_is_known(ran_us, cause, drawn)
 )
 def test_the_time_of_a_driver_whose_thread_does_the_i_o_is_said_to_contain_its_waits(device, hba_us, is_explained):
     stages = {"queue": 947_000 - hba_us, "hba": hba_us}
-    one = outlier(device=device, stages_us=stages, unaccounted_us=0, waits=(), total_us=947_000)
-    shown = " ".join(text(waterfall(one, 120, 34, RAMP)).split())
+    given_outlier = outlier(device=device, stages_us=stages, unaccounted_us=0, waits=(), total_us=947_000)
+    shown = " ".join(text(waterfall(given_outlier, 120, 34, RAMP)).split())
     sentence = f"hba of {device} contains the waits of the loop device's worker for a CPU"
     assert (sentence in shown) is is_explained
 
 
 def test_short_stages_after_the_longest_one_are_enlarged_too():
-    one = outlier(
+    given_outlier = outlier(
         stages_us={"queue": 1, "hba": 900_000, "irq": 30, "softirq": 60}, unaccounted_us=9, waits=(), total_us=900_100
     )
-    lines = text(waterfall(one, 120, 34, RAMP)).splitlines()
+    lines = text(waterfall(given_outlier, 120, 34, RAMP)).splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith(" last 150 us 6,000x larger"))
     assert [line.split()[1] for line in lines[begin + 2 : begin + 6]] == ["hba", "irq", "softirq", "unaccounted"]
     assert "?" in lines[begin + 5][29:]
 
 
 def test_nothing_is_enlarged_that_can_be_seen_to_scale():
-    one = outlier(
+    given_outlier = outlier(
         stages_us={"queue": 300_000, "hba": 900_000, "irq": 200_000}, unaccounted_us=0, waits=(), total_us=1_400_000
     )
-    assert "larger" not in text(waterfall(one, 120, 34, RAMP))
+    assert "larger" not in text(waterfall(given_outlier, 120, 34, RAMP))
     assert "larger" not in text(waterfall(outlier(), 120, 16, RAMP)), "no room"
 
 
 def test_stages_lie_end_to_end_and_the_waiter_comes_last():
-    one = outlier(stages_us={"resume": 100, "hba": 900, "queue": 3, "later": 5}, unaccounted_us=7, total_us=1015)
-    assert [(p.stage, p.begin_us) for p in pieces(one)] == [
+    given_outlier = outlier(
+        stages_us={"resume": 100, "hba": 900, "queue": 3, "later": 5}, unaccounted_us=7, total_us=1015
+    )
+    assert [(p.stage, p.begin_us) for p in pieces(given_outlier)] == [
         ("queue", 0),
         ("hba", 3),
         ("later", 903),
         (UNACCOUNTED, 908),
         ("resume", 915),
     ]
-    assert sum_of(one).missing == 0
-    assert "later" in text(waterfall(one, 80, 24, RAMP))
+    assert sum_of(given_outlier).missing == 0
+    assert "later" in text(waterfall(given_outlier, 80, 24, RAMP))
 
 
 def test_a_sum_that_misses_its_total_is_not_hidden():
-    one = outlier(total_us=1_300_000)
-    assert sum_of(one).missing == 61_001
-    assert "61.001 ms less than the total" in text(waterfall(one, 80, 24, RAMP))
+    given_outlier = outlier(total_us=1_300_000)
+    assert sum_of(given_outlier).missing == 61_001
+    assert "61.001 ms less than the total" in text(waterfall(given_outlier, 80, 24, RAMP))
     assert "61.001 ms more than the total" in text(waterfall(outlier(total_us=1_177_998), 80, 24, RAMP))
 
 
 def test_what_a_stage_includes_stands_below_it():
-    one = outlier(stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq")}, waits=())
-    lines = text(waterfall(one, 80, 24, RAMP)).splitlines()
+    given_outlier = outlier(stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq")}, waits=())
+    lines = text(waterfall(given_outlier, 80, 24, RAMP)).splitlines()
     below = lines[next(i for i, t in enumerate(lines) if t.startswith(" h hba+")) + 1]
     assert below.strip() == "hba+ (hba with its interrupt) includes irq, softirq"
 
@@ -326,18 +328,18 @@ def test_what_a_stage_includes_stands_below_it():
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_what_all_of_an_i_o_includes_is_wrapped_and_not_cut(columns):
     held = {"hba": ("queue", "requeue", "irq", "softirq", "completion", "resume")}
-    one = outlier(stages_us={"hba": 1_238_997}, includes=held, waits=())
+    given_outlier = outlier(stages_us={"hba": 1_238_997}, includes=held, waits=())
     sentence = "Q2C (queue to completion) includes queue, requeue, irq, softirq, completion, resume"
-    log = outliers(listing(rows(one), above=1), 0, columns, 16, RAMP)
-    for lines in (waterfall(one, columns, 24, RAMP), log):
+    log = outliers(listing(rows(given_outlier), above=1), 0, columns, 16, RAMP)
+    for lines in (waterfall(given_outlier, columns, 24, RAMP), log):
         assert sentence in " ".join(text(lines).split())
 
 
 def test_flags_without_room_are_counted():
-    one = outlier(op="flush", flags=("sync", "preflush"))
-    shown = text(outliers(listing(rows(one, outlier()), above=2), 0, 120, 16, RAMP))
+    given_outlier = outlier(op="flush", flags=("sync", "preflush"))
+    shown = text(outliers(listing(rows(given_outlier, outlier()), above=2), 0, 120, 16, RAMP))
     assert "flush sync +1 " in shown
-    assert "flush sync preflush " in text(outliers(listing(rows(one), above=1), 0, 220, 16, RAMP))
+    assert "flush sync preflush " in text(outliers(listing(rows(given_outlier), above=1), 0, 220, 16, RAMP))
 
 
 def test_a_flush_without_an_issuer_names_the_block_layer():
@@ -367,20 +369,20 @@ def test_the_neighbours_axis_begins_where_the_first_of_them_did():
 
 
 def test_a_wait_without_a_stage_is_shown_all_the_same():
-    one = outlier(waits=(Wait("resume", "dd", 77, 120, MONO + 10, 5_000),))
-    assert "dd/77 (prio 120) woken" in text(waterfall(one, 80, 24, RAMP))
+    given_outlier = outlier(waits=(Wait("resume", "dd", 77, 120, MONO + 10, 5_000),))
+    assert "dd/77 (prio 120) woken" in text(waterfall(given_outlier, 80, 24, RAMP))
 
 
 def test_an_unknown_cpu_of_the_issue_is_left_out_and_ops_are_words_where_they_fit():
-    some = rows(replace(outlier(), cpu_issue=None, cpu_complete=11))
-    assert " done 11 " in text(outliers(listing(some, above=1), 0, 160, 10, RAMP))
+    given_rows = rows(replace(outlier(), cpu_issue=None, cpu_complete=11))
+    assert " done 11 " in text(outliers(listing(given_rows, above=1), 0, 160, 10, RAMP))
     repeated = listing([Folded(outlier(), 8)], above=8)
     assert "write sync" in text(outliers(repeated, 0, 120, 10, RAMP))
 
 
 def test_a_wait_is_in_one_line_where_fewer_words_fit():
-    one = outlier(waits=(Wait("completion", "emlxs_thread", 4211, 97, MONO, 52),))
-    assert not [line for line in text(waterfall(one, 80, 40, RAMP)).splitlines() if line.strip() == "later"]
+    given_outlier = outlier(waits=(Wait("completion", "emlxs_thread", 4211, 97, MONO, 52),))
+    assert not [line for line in text(waterfall(given_outlier, 80, 40, RAMP)).splitlines() if line.strip() == "later"]
 
 
 def test_neighbours_overlap_on_any_device_of_the_host():
@@ -414,10 +416,10 @@ def test_neighbours_that_share_something_come_before_others():
     st.integers(30, 300),
 )
 def test_every_stage_has_a_mark_in_its_place(stages, unaccounted, cells):
-    one = outlier(
+    given_outlier = outlier(
         stages_us=stages, unaccounted_us=unaccounted, total_us=sum(stages.values()) + unaccounted, waits=(), flags=()
     )
-    lines = waterfall(one, cells, 60, RAMP)
+    lines = waterfall(given_outlier, cells, 60, RAMP)
     assert all(width(line) == cells or not line for line in lines)
     if any(stages.values()) and cells >= 60:
         for stage, us in stages.items():

@@ -110,28 +110,32 @@ def slow_cell(line):
 @pytest.mark.parametrize("window_s", [15, 60])
 def test_time_goes_from_left_to_right_on_every_map(panel, window_s):
     """A slow I/O moves to the left with every second, live and paused, and the right edge is the newest window."""
-    made = scene(host(1, 20, ios=5), Selection(panel=panel, window_us=window_s * SECOND))
-    made.append(frame(21, {READ: Histogram.record([300_000])}))
+    given_scene = scene(host(1, 20, ios=5), Selection(panel=panel, window_us=window_s * SECOND))
+    given_scene.append(frame(21, {READ: Histogram.record([300_000])}))
     places = []
     for second in range(22, 34):
-        screen = text(made)
+        screen = text(given_scene)
         places.append(next(at for line in screen.splitlines() if (at := slow_cell(line)) > 0))
-        made.append(frame(second, {READ: Histogram.record([100])}))
+        given_scene.append(frame(second, {READ: Histogram.record([100])}))
     assert places == sorted(places, reverse=True)
     assert len(set(places)) >= 12 * 60 // max(window_s, 60) // 2
-    made.pause()
-    assert clock(frame(33).wall) in next(line for line in text(made).splitlines() if "└─" in line or "──" in line)
+    given_scene.pause()
+    assert clock(frame(33).wall) in next(
+        line for line in text(given_scene).splitlines() if "└─" in line or "──" in line
+    )
 
 
 @pytest.mark.parametrize("seconds", [1, 5, 40])
 def test_the_part_without_data_says_since_when_there_is_any(seconds):
-    made = scene(host(8, seconds, ios=5))
-    assert " no data before " in text(made)
-    assert clock(frame(0).wall) in text(made)
-    assert "(started)" not in text(made)
+    given_scene = scene(host(8, seconds, ios=5))
+    assert " no data before " in text(given_scene)
+    assert clock(frame(0).wall) in text(given_scene)
+    assert "(started)" not in text(given_scene)
     assert text(scene(host(8, seconds, ios=5), Selection(panel="maps"))).count("no data") == 4
-    made = scene(host(8, seconds, ios=5), Selection(panel="zoom"), origin=replace(ORIGIN, start_mono_us=START_MONO))
-    assert f"{clock(frame(0).wall)} (started)" in text(made)
+    given_scene = scene(
+        host(8, seconds, ios=5), Selection(panel="zoom"), origin=replace(ORIGIN, start_mono_us=START_MONO)
+    )
+    assert f"{clock(frame(0).wall)} (started)" in text(given_scene)
     assert "no data" not in text(scene(host(1, 61, ios=5)))
 
 
@@ -234,8 +238,10 @@ def test_a_scale_holds_its_extent_and_the_oldest_io_in_flight(low, high, age, ro
     highest = max(bucket_index(high), bucket_index(age))
     assert scale.low + scale.step * scale.rows > highest or scale.step == 256
     assert scale.row(highest) < rows - 1 or rows < 6 or scale.step == 256, "a row is left above it"
-    whole = {scale.row(bucket_index(us)) for us in (low, high)}
-    assert {row // 2 for row in {scale.halves.row(bucket_index(us)) for us in (low, high)}} == whole or scale.step % 2
+    whole_rows = {scale.row(bucket_index(us)) for us in (low, high)}
+    assert {
+        row // 2 for row in {scale.halves.row(bucket_index(us)) for us in (low, high)}
+    } == whole_rows or scale.step % 2
 
 
 def test_the_range_begins_where_a_thousandth_of_the_ios_are_faster():
@@ -371,12 +377,12 @@ def test_one_odd_drive_among_24_with_extreme_noise_is_found():
 @pytest.mark.parametrize(("seed", "seconds"), [(1, 180), (2, 300)])
 def test_the_demos_sick_disk_is_on_top_from_30_s_on(seed, seconds):
     """Whatever its bursts do to the scatter, and though a part of a window may have few of its slow I/Os."""
-    frames, made, found = host_window.frames(Random(seed), Random()), scene([], origin=DemoBackend().origin), []
+    frames, given_scene, found = host_window.frames(Random(seed), Random()), scene([], origin=DemoBackend().origin), []
     for second in range(seconds):  # its load repeats itself after 90
-        made.append(next(frames))
+        given_scene.append(next(frames))
         if second >= 30:
-            found += [tuple(s.device.name for s in made.view.subjects() if s.times_peers)]
-            assert made.view.subjects()[0].device.name == demo_host.UNLIKE, second
+            found += [tuple(s.device.name for s in given_scene.view.subjects() if s.times_peers)]
+            assert given_scene.view.subjects()[0].device.name == demo_host.UNLIKE, second
     assert set(found) == {(demo_host.UNLIKE,)}
 
 
@@ -416,7 +422,7 @@ def test_a_mix_names_every_op_that_happened():
 
 def test_the_shares_of_ops_are_columns_of_a_wide_table():
     done = {Flow("nvme0n1", op): Completed(n, 0, None) for op, n in (("read", 3), ("write", 2), ("flush", 1))}
-    window = Window(60 * SECOND, [replace(one, kernel=done, seen={}) for one in host(1, 2)])
+    window = Window(60 * SECOND, [replace(frame, kernel=done, seen={}) for frame in host(1, 2)])
     subject, (columns, _) = Subject(disks(1)[0], window, Selection()), fitting(200, distribution=True)
     cells = {f.title: f.make(subject, f.width) for f, _ in columns if f.title in ("reads", "writes", "others")}
     assert cells == {"reads": "50%", "writes": "33%", "others": "17%"}
@@ -437,7 +443,7 @@ def test_the_table_has_a_column_of_failed_ios_as_soon_as_one_failed():
 def test_a_device_whose_ios_all_fail_says_why_it_has_no_map():
     done = {Flow("nvme0n1", "read"): Completed(5, 0)}
     failed = {FailedIO("nvme0n1", "read", "offline"): 5}
-    frames = [replace(one, histograms={}, kernel=done, seen=done, tables={ERRORS: failed}) for one in host(1, 2)]
+    frames = [replace(frame, histograms={}, kernel=done, seen=done, tables={ERRORS: failed}) for frame in host(1, 2)]
     assert "10 I/Os completed, but the probe timed none of them; 10 failed" in text(scene(frames))
 
 
@@ -477,8 +483,8 @@ def test_rows_that_are_hosts_have_long_names_and_no_model(width, cells):
 def test_without_sums_the_mean_is_the_kernel_s_and_called_so():
     def row(us=None, **origin):
         of_kernel = {Flow("nvme0n1", "read"): Completed(10, 4096, 25_000)}
-        one = replace(frame(1, {READ: Histogram.of({80: 10}, us, 1100)}, devices=disks(1)), kernel=of_kernel)
-        lines = text(scene([one], origin=replace(ORIGIN, **origin)), (160, 40)).splitlines()
+        given_frame = replace(frame(1, {READ: Histogram.of({80: 10}, us, 1100)}, devices=disks(1)), kernel=of_kernel)
+        lines = text(scene([given_frame], origin=replace(ORIGIN, **origin)), (160, 40)).splitlines()
         at = next(n for n, line in enumerate(lines) if " IOPS " in line)
         return lines[at], lines[at + 1]
 
@@ -497,19 +503,19 @@ def test_without_sums_the_mean_is_the_kernel_s_and_called_so():
 
 
 def test_the_title_of_the_table_has_order_filter_and_op():
-    made = scene(host(8, 5))
-    title = text(made, (120, 40)).splitlines()[2]
+    given_scene = scene(host(8, 5))
+    title = text(given_scene, (120, 40)).splitlines()[2]
     assert re.fullmatch("╭─ devices 1-7 of 8 ─+ sort s worst first   filter / none   ops o all ─╮", title)
-    assert "filter" not in text(made)
-    made.choose(replace(made.selection, pattern="nvme1*", sort="p99", op="read"))
+    assert "filter" not in text(given_scene)
+    given_scene.choose(replace(given_scene.selection, pattern="nvme1*", sort="p99", op="read"))
     for size, gap in (((80, 24), " "), ((120, 40), "─")):
-        title = text(made, size).splitlines()[2]
+        title = text(given_scene, size).splitlines()[2]
         assert re.fullmatch(f".?─ devices 1 {gap}+ sort s p99   filter / nvme1\\*   ops o read .*", title)
 
 
 def test_no_cell_is_ever_wider_than_its_column():
-    made = scene(host(8, 30, odd="nvme1n1"))
-    for subject in made.view.subjects():
+    given_scene = scene(host(8, 30, odd="nvme1n1"))
+    for subject in given_scene.view.subjects():
         for column in COLUMNS:
             made_of = column.make(subject, column.width)
             cells = made_of if isinstance(made_of, str) else plain(made_of)
@@ -519,61 +525,61 @@ def test_no_cell_is_ever_wider_than_its_column():
 def test_rows_do_not_dance():
     """Equal devices stay by name while their numbers change."""
     frames = host(12, 40)
-    made = scene(frames[:20])
-    names = [s.device.name for s in made.view.subjects()]
-    for one in frames[20:]:
-        made.append(one)
-        assert [s.device.name for s in made.view.subjects()] == names
+    given_scene = scene(frames[:20])
+    names = [s.device.name for s in given_scene.view.subjects()]
+    for current_frame in frames[20:]:
+        given_scene.append(current_frame)
+        assert [s.device.name for s in given_scene.view.subjects()] == names
     assert names == sorted(names, key=natural)
 
 
 @pytest.mark.parametrize("sort", ["p99", "max", "IOPS", "MB/s", "out", "name"])
 def test_every_order_is_one(sort):
-    made = scene(host(5, 20, odd="nvme3n1"), Selection(sort=sort))
-    assert len(made.view.subjects()) == 5
+    given_scene = scene(host(5, 20, odd="nvme3n1"), Selection(sort=sort))
+    assert len(given_scene.view.subjects()) == 5
     if sort in ("p99", "max"):
-        assert made.view.subjects()[0].device.name == "nvme3n1"
+        assert given_scene.view.subjects()[0].device.name == "nvme3n1"
 
 
 def test_a_device_that_is_gone_keeps_its_row_while_the_window_remembers_it():
     frames = host(3, 10)
-    made = scene([*frames, frame(11, removed=("nvme1n1",))], Selection(window_us=15 * SECOND))
-    assert re.search(r"nvme1n1.*gone", text(made))
+    given_scene = scene([*frames, frame(11, removed=("nvme1n1",))], Selection(window_us=15 * SECOND))
+    assert re.search(r"nvme1n1.*gone", text(given_scene))
     for second in range(12, 40):
-        made.append(frame(second))
-    assert "nvme1n1" not in text(made)
+        given_scene.append(frame(second))
+    assert "nvme1n1" not in text(given_scene)
 
 
 def of_loops(second, *, removed=()):
     """A host with idle loop devices before a busy disk by name."""
     names = ("loop0", "loop1", "loop2", "vda")
     values = {name: [90] * (1900 if name == "vda" else 2) for name in names if name not in removed}
-    found = {Series(name, "read", "total"): Histogram.record(some) for name, some in values.items()}
+    records = {Series(name, "read", "total"): Histogram.record(some) for name, some in values.items()}
     devices = tuple(Device(name, 7, n) for n, name in enumerate(names)) if second == 1 else ()
-    return frame(second, found, devices=devices, removed=removed)
+    return frame(second, records, devices=devices, removed=removed)
 
 
 @pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding"])
 def test_a_screen_opens_on_the_busy_disk_not_on_an_idle_loop_device(screen_name):
-    made = scene([of_loops(second) for second in range(1, 12)], Selection(screen=screen_name))
-    subjects = made.view.subjects()
+    given_scene = scene([of_loops(second) for second in range(1, 12)], Selection(screen=screen_name))
+    subjects = given_scene.view.subjects()
     assert [s.device.name for s in subjects] == ["vda", "loop0", "loop1", "loop2"]
     assert subjects[0].selection.selected == "vda"
 
 
 def test_a_removed_device_gives_the_selection_back():
-    made = scene([of_loops(second) for second in range(1, 5)], Selection(selected="loop1"))
-    assert made.view.subjects()[0].selection.selected == "loop1"
-    made.append(of_loops(5, removed=("loop0",)))
-    assert made.view.subjects()[0].selection.selected == "loop1"
-    made.append(of_loops(6, removed=("loop1",)))
-    assert made.view.subjects()[0].selection.selected == "vda"
-    made.choose(replace(made.selection, selected="loop2"))
-    made.pause()
-    made.append(of_loops(7, removed=("loop2",)))
-    assert made.view.subjects()[0].selection.selected == "loop2", "what is frozen stays"
-    made.resume()
-    assert made.view.subjects()[0].selection.selected == "vda"
+    given_scene = scene([of_loops(second) for second in range(1, 5)], Selection(selected="loop1"))
+    assert given_scene.view.subjects()[0].selection.selected == "loop1"
+    given_scene.append(of_loops(5, removed=("loop0",)))
+    assert given_scene.view.subjects()[0].selection.selected == "loop1"
+    given_scene.append(of_loops(6, removed=("loop1",)))
+    assert given_scene.view.subjects()[0].selection.selected == "vda"
+    given_scene.choose(replace(given_scene.selection, selected="loop2"))
+    given_scene.pause()
+    given_scene.append(of_loops(7, removed=("loop2",)))
+    assert given_scene.view.subjects()[0].selection.selected == "loop2", "what is frozen stays"
+    given_scene.resume()
+    assert given_scene.view.subjects()[0].selection.selected == "vda"
 
 
 def test_a_trend_has_one_scale():
@@ -648,14 +654,14 @@ def test_quantiles_that_are_the_maximum_are_one_label():
 
 def test_ios_that_no_probe_timed_are_not_no_ios():
     done = {Flow("nvme0n1", "flush"): Completed(7, 0)}
-    one = Frame(1, 0.0, 1, SECOND, kernel=done, devices=disks(1))
-    assert "7 I/Os completed, but the probe timed none of them" in text(scene([one]))
+    given_frame = Frame(1, 0.0, 1, SECOND, kernel=done, devices=disks(1))
+    assert "7 I/Os completed, but the probe timed none of them" in text(scene([given_frame]))
 
 
 def test_without_distributions_the_mean_is_shown_and_why():
     done = {Flow("nvme0n1", "read"): Completed(100, 819_200, 120_000), Flow("nvme0n1", "write"): Completed(0, 0, 0)}
-    one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
-    screen = text(scene([one], origin=PROCFS))
+    given_frame = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
+    screen = text(scene([given_frame], origin=PROCFS))
     assert "procfs counts I/Os and does not time each of them, so the bars are means: bpftrace isn't" in flat(screen)
     assert re.search(r"(?m)^ read .*│ mean 1\.20?ms", screen)
     assert "p99" not in screen
@@ -667,9 +673,9 @@ def test_without_distributions_the_mean_is_shown_and_why():
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 def test_reads_and_writes_apart_explain_once_that_there_are_means_alone(size):
     done = {Flow("nvme0n1", op): Completed(100, 819_200, 120_000) for op in ("read", "write")}
-    one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
-    made = scene([one], Selection(apart=True), PROCFS)
-    lines = inside(screen_lines(made, (), *size))
+    given_frame = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
+    given_scene = scene([given_frame], Selection(apart=True), PROCFS)
+    lines = inside(screen_lines(given_scene, (), *size))
     assert " ".join("\n".join(lines).split()).count("so the bars are means") == 1
     titles = [line.split("│")[0].split()[0] for line in lines if re.match(r" *(read|write|IOPS|MB/s) .*│", line)]
     assert titles == ["read", "IOPS", "MB/s", "write", "IOPS", "MB/s"]
@@ -686,8 +692,8 @@ def test_a_quantile_that_is_not_known_says_what_it_needs():
 
 def test_health_is_on_the_screen_and_what_is_wrong_comes_first():
     state = Health(probes_attached=2, probes_wanted=3, lost_events=12, dropped_frames=4, self_cpu_percent=1.84)
-    made = scene([frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)])
-    line = text(made).splitlines()[-2]
+    given_scene = scene([frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)])
+    line = text(given_scene).splitlines()[-2]
     assert line.startswith(" probes 2/3  lost 12  dropped frames 4  ")
     assert "cpu" not in line
 
@@ -695,33 +701,33 @@ def test_health_is_on_the_screen_and_what_is_wrong_comes_first():
 def test_a_healthy_line_is_empty_and_the_page_of_details_has_the_rest():
     flow = Flow("nvme0n1", "read")
     state = Health(probes_attached=3, probes_wanted=3, self_cpu_percent=1.84)
-    one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
-    made = scene([replace(one, seen={flow: Completed(9997, 0)}, kernel={flow: Completed(10_000, 0)})])
-    assert text(made).splitlines()[-2].split() == ["not", "recording"]
-    made.choose(STEPS["details"](made.view, 0))
-    page = text(made, (120, 50))
+    given_frame = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
+    given_scene = scene([replace(given_frame, seen={flow: Completed(9997, 0)}, kernel={flow: Completed(10_000, 0)})])
+    assert text(given_scene).splitlines()[-2].split() == ["not", "recording"]
+    given_scene.choose(STEPS["details"](given_scene.view, 0))
+    page = text(given_scene, (120, 50))
     for part in ("coverage 99.97%", "probes 3/3", "lost 0", "unmatched 0", "skipped -", "cpu 1.8%", "not recording"):
         assert part in page
     assert "events that the probe tool could not deliver" in page
     assert "This source" in page
-    assert made.selection.context == "details"
-    made.choose(STEPS["leave"](made.view, 0))
-    assert "This source" not in text(made, (120, 50))
+    assert given_scene.selection.context == "details"
+    given_scene.choose(STEPS["leave"](given_scene.view, 0))
+    assert "This source" not in text(given_scene, (120, 50))
 
 
 def test_what_was_skipped_is_shown_when_it_was():
     for skipped, output in ((1200, "skipped 1,200"), (0, "skipped 0"), (None, "skipped -")):
-        made = scene([frame(1, devices=disks(1), health=Health(skipped=skipped))])
-        assert "skipped" not in text(made)
-        made.choose(STEPS["details"](made.view, 0))
-        assert output in text(made, (80, 50))
+        given_scene = scene([frame(1, devices=disks(1), health=Health(skipped=skipped))])
+        assert "skipped" not in text(given_scene)
+        given_scene.choose(STEPS["details"](given_scene.view, 0))
+        assert output in text(given_scene, (80, 50))
 
 
 @pytest.mark.parametrize(("lost", "why"), [(0, ""), (10**6, ""), (10**6, "recording to host.gz stopped: no space")])
 def test_that_nothing_is_recorded_is_whole_or_left_out(lost, why):
     state = Health(1, 2, lost_events=lost, map_full=lost, stale=lost, undecoded_lines=lost, recording_trouble=why)
-    one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
-    line = text(scene([one])).splitlines()[-2]
+    given_frame = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
+    line = text(scene([given_frame])).splitlines()[-2]
     assert line.endswith(" not recording ") == (not lost or bool(why))
     assert ("rec" in line) == ("not recording" in line)
 
@@ -739,16 +745,18 @@ def test_that_nothing_is_recorded_is_whole_or_left_out(lost, why):
 def test_more_seen_than_there_was_is_counted_twice(seen, seconds, output):
     """Seen on a busy host: 112.93 % in 1 s, because the two counters are read up to some 0.2 s apart."""
     flow = Flow("nvme0n1", "read")
-    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(seen, 0)}, kernel={flow: Completed(1000, 0)})
-    line = text(scene([replace(one, dt_us=seconds * SECOND)])).splitlines()[-2]
+    given_frame = replace(
+        frame(1, devices=disks(1)), seen={flow: Completed(seen, 0)}, kernel={flow: Completed(1000, 0)}
+    )
+    line = text(scene([replace(given_frame, dt_us=seconds * SECOND)])).splitlines()[-2]
     assert line.split("not recording")[0].strip() == output
 
 
 def test_a_short_first_window_has_no_coverage():
     """Seen: 111.43 % in 0.2 s, because the kernel's counter was read before the probe's."""
     flow = Flow("nvme0n1", "read")
-    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(590, 0)}, kernel={flow: Completed(350, 0)})
-    short, whole = (scene([replace(one, dt_us=dt_us)]) for dt_us in (499_999, 500_000))
+    given_frame = replace(frame(1, devices=disks(1)), seen={flow: Completed(590, 0)}, kernel={flow: Completed(350, 0)})
+    short, whole = (scene([replace(given_frame, dt_us=dt_us)]) for dt_us in (499_999, 500_000))
     assert "coverage" not in text(short)
     assert "counted twice" in text(whole).splitlines()[-2]
     short.choose(STEPS["details"](short.view, 0))
@@ -763,9 +771,9 @@ def test_a_notice_and_a_recording_are_shown():
 
 
 def test_a_capture_that_ended_records_no_more():
-    made = scene([frame(1, devices=disks(1), health=Health(recording="db-07.latmon.jsonl.gz"))])
-    made.ended = "the collector was killed by SIGKILL"
-    assert text(made).splitlines()[-2].endswith("not recording ")
+    given_scene = scene([frame(1, devices=disks(1), health=Health(recording="db-07.latmon.jsonl.gz"))])
+    given_scene.ended = "the collector was killed by SIGKILL"
+    assert text(given_scene).splitlines()[-2].endswith("not recording ")
 
 
 @pytest.mark.parametrize(
@@ -779,13 +787,15 @@ def test_a_capture_that_ended_records_no_more():
 )
 def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(captured, fixed, output):
     slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
-    one = replace(
+    given_frame = replace(
         frame(1, {READ: slow}, devices=disks(1)),
         tables={ABOVE: {Flow("nvme0n1", "read"): 5}},
         thresholds_us={"nvme0n1": 2_000},
     )
-    made = scene([one], Selection(threshold_us=fixed), origin=replace(ORIGIN, extra={"threshold_us": captured}))
-    assert output in text(made)
+    given_scene = scene(
+        [given_frame], Selection(threshold_us=fixed), origin=replace(ORIGIN, extra={"threshold_us": captured})
+    )
+    assert output in text(given_scene)
 
 
 def test_small_maps_say_what_their_line_is():
@@ -795,17 +805,19 @@ def test_small_maps_say_what_their_line_is():
 
 def test_of_the_health_line_caveats_are_there_and_settings_are_not():
     busy = Health(3, 3, suppressed=775, unmatched=12, skipped=507, self_cpu_percent=1.8, probe_cpu_percent=0.8)
-    made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=busy)])
+    given_scene = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=busy)])
     for size in ((160, 50), (80, 24)):
-        line = text(made, size).splitlines()[-2].removeprefix("╰─")
+        line = text(given_scene, size).splitlines()[-2].removeprefix("╰─")
         assert re.match(" 775 slow I/Os not listed +[─n]", line)
         assert "cpu" not in line
         assert "…" not in line
 
 
 def test_records_without_room_are_on_the_health_line():
-    made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=Health(3, 3, dropped_records=9))])
-    assert "records dropped 9" in text(made)
+    given_scene = scene(
+        [frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=Health(3, 3, dropped_records=9))]
+    )
+    assert "records dropped 9" in text(given_scene)
 
 
 def test_the_title_says_where_when_and_how():
@@ -819,35 +831,35 @@ def test_the_title_says_where_when_and_how():
 def test_a_long_name_of_a_host_leaves_place_for_the_time():
     """Clouds give names of 47 characters."""
     name = "ip-10-123-123-123.eu-central-1.compute.internal"
-    made = scene(host(1, 3), origin=replace(ORIGIN, host=name))
+    given_scene = scene(host(1, 3), origin=replace(ORIGIN, host=name))
     for cells in (80, 100, 160):
-        title = text(made, (cells, 24)).splitlines()[0]
+        title = text(given_scene, (cells, 24)).splitlines()[0]
         assert all(part in title for part in ("ip-10-123-123-123.eu-cent", "03:00:03", "last 60 s  ● LIVE")), title
     assert name in title
 
 
 def test_paused_is_frozen_while_frames_arrive():
     frames = host(4, 40)
-    made = scene(frames[:20])
-    made.pause()
-    before = text(made)
-    for one in frames[20:33]:
-        made.append(one)
-    frozen = text(made)
+    given_scene = scene(frames[:20])
+    given_scene.pause()
+    before = text(given_scene)
+    for current_frame in frames[20:33]:
+        given_scene.append(current_frame)
+    frozen = text(given_scene)
     assert "PAUSED 03:00:20, 13 s behind" in frozen
     assert frozen.splitlines()[1:] == before.splitlines()[1:]
-    made.choose(replace(made.selection, window_us=30 * SECOND))
-    assert "03:00:20" in text(made).splitlines()[0]
-    made.resume()
-    assert "03:00:33" in text(made).splitlines()[0]
-    assert "LIVE" in text(made).splitlines()[0]
+    given_scene.choose(replace(given_scene.selection, window_us=30 * SECOND))
+    assert "03:00:20" in text(given_scene).splitlines()[0]
+    given_scene.resume()
+    assert "03:00:33" in text(given_scene).splitlines()[0]
+    assert "LIVE" in text(given_scene).splitlines()[0]
 
 
 def test_ended_says_so():
-    made = scene(host(1, 3), mode="REPLAY")
-    assert text(made).splitlines()[0].rstrip().endswith("REPLAY")
-    made.ended = ""
-    assert text(made).splitlines()[0].rstrip().endswith("ENDED")
+    given_scene = scene(host(1, 3), mode="REPLAY")
+    assert text(given_scene).splitlines()[0].rstrip().endswith("REPLAY")
+    given_scene.ended = ""
+    assert text(given_scene).splitlines()[0].rstrip().endswith("ENDED")
 
 
 # ---- sizes
@@ -858,8 +870,8 @@ def test_ended_says_so():
 )
 @example(40, 10, "maps", 30)
 def test_every_size_is_filled_exactly_and_nothing_breaks(cells, rows, panel, n):
-    made = scene(host(n, 2, ios=5), Selection(panel=panel, threshold_us=50))
-    lines = screen_lines(made, (Span("keys"),), cells, rows)
+    given_scene = scene(host(n, 2, ios=5), Selection(panel=panel, threshold_us=50))
+    lines = screen_lines(given_scene, (Span("keys"),), cells, rows)
     assert len(lines) <= rows
     if cells >= 40 and rows >= 10:
         assert len(lines) == rows
@@ -935,7 +947,7 @@ def failing(seconds, failed_in, op="read", ops=OPS):
     """A timeline of which one device's I/Os fail in some seconds."""
     failed = {ERRORS: {FailedIO("nvme0n1", op, "time-out"): 3}}
     frames = [frame(second, {READ: Histogram.record([100])}) for second in range(seconds)]
-    return Timeline(SECOND, 30, ops, [one.with_tables(failed if one.seq in failed_in else {}) for one in frames])
+    return Timeline(SECOND, 30, ops, [frame.with_tables(failed if frame.seq in failed_in else {}) for frame in frames])
 
 
 def test_the_first_column_of_failed_ios_has_a_letter_and_the_next_ones_a_line():
@@ -967,10 +979,10 @@ def test_a_stamp_that_is_no_time_of_day_is_reported_as_none():
 
 @pytest.mark.parametrize("lines", [16, 17, 18, 20])
 def test_four_small_maps_fit_below_a_long_finding(lines):
-    found = grid(80, lines, 9, lambda cells: cells)
-    assert found.tiles == 4
-    assert found.tile_height >= 8
-    assert bool(found.times) == (lines > 16), "the time axis goes first"
+    actual_grid = grid(80, lines, 9, lambda cells: cells)
+    assert actual_grid.tiles == 4
+    assert actual_grid.tile_height >= 8
+    assert bool(actual_grid.times) == (lines > 16), "the time axis goes first"
 
 
 def test_tiles_that_do_not_fit_are_paged_by_the_selection():
@@ -1029,11 +1041,13 @@ def test_the_help_says_what_io_d_cannot_see():
 def test_uncounted_ios_have_no_rate():
     on_demand, volume = Device("emlxs0", 0, 1, timed=False), Device("dm-0", 253, 0, timed=False)
     flow = Flow("dm-0", "read")
-    window = Window(60 * SECOND, [replace(one, kernel={flow: Completed(0, 0, None)}, seen={}) for one in host(1, 2)])
+    window = Window(
+        60 * SECOND, [replace(frame, kernel={flow: Completed(0, 0, None)}, seen={}) for frame in host(1, 2)]
+    )
     titles = ("IOPS", "MB/s")
     made = {
-        one.name: [c.make(Subject(one, window, Selection()), c.width) for c in COLUMNS if c.title in titles]
-        for one in (on_demand, volume)
+        device.name: [c.make(Subject(device, window, Selection()), c.width) for c in COLUMNS if c.title in titles]
+        for device in (on_demand, volume)
     }
     assert made == {"emlxs0": ["-", "-"], "dm-0": ["0", "0"]}
     idle = Subject(replace(on_demand, timed=True), window, Selection())
@@ -1057,13 +1071,15 @@ def notice(made):
 
 
 def test_the_newest_notice_stands_for_eight_seconds():
-    made = scene([replace(frame(0), health=Health(notice="one")), replace(frame(1), health=Health(notice="two"))])
-    assert notice(made).strip() == "two"
+    given_scene = scene(
+        [replace(frame(0), health=Health(notice="one")), replace(frame(1), health=Health(notice="two"))]
+    )
+    assert notice(given_scene).strip() == "two"
     for seq in range(2, 9):
-        made.append(frame(seq))
-    assert notice(made).strip() == "two"
-    made.append(frame(9))
-    assert notice(made).strip() == ""
+        given_scene.append(frame(seq))
+    assert notice(given_scene).strip() == "two"
+    given_scene.append(frame(9))
+    assert notice(given_scene).strip() == ""
 
 
 @pytest.mark.parametrize(
@@ -1078,8 +1094,8 @@ def test_the_newest_notice_stands_for_eight_seconds():
 )
 def test_sentences_of_a_notice_are_shown_whole(many, shown, lines):
     text = "; ".join(" ".join(letter * n) for letter, n in zip("abc", many, strict=False))
-    made = scene([replace(frame(0), health=Health(notice=text))])
-    seen = [plain(line).strip() for line in made.draw(80, 24).notice]
+    given_scene = scene([replace(frame(0), health=Health(notice=text))])
+    seen = [plain(line).strip() for line in given_scene.draw(80, 24).notice]
     assert " ".join(seen) == " ".join(shown.replace(" ;", ";").split())
     assert len(seen) == lines
 
@@ -1090,19 +1106,19 @@ def test_a_recordings_whole_name_is_reported_when_it_begins_and_ends():
     def at(seq, recording, trouble=""):
         return replace(frame(seq), health=Health(recording=recording, recording_trouble=trouble))
 
-    made = scene([at(0, name)])
-    assert f"recording to {name}" in notice(made).replace(" ", "").replace("recordingto", "recording to ")
+    given_scene = scene([at(0, name)])
+    assert f"recording to {name}" in notice(given_scene).replace(" ", "").replace("recordingto", "recording to ")
     assert notice(scene([at(7, name)])).strip() == ""
-    made = scene([at(0, ""), at(9, name)])
-    assert "recording to" in notice(made)
-    made.append(at(10, ""))
-    assert "recording ended: a-host" in notice(made)
-    made.append(at(11, "", f"recording to {name} stopped: the disk is full"))
-    assert "stopped: the disk is full" in notice(made)
-    assert made.draw(80, 24).health[-1] == Span("not recording ", "bad")
-    made.append(at(12, "", "not recording: can't record: /proc/1 is not writable"))
-    assert notice(made).strip() == "not recording: can't record: /proc/1 is not writable"
-    assert made.draw(80, 24).health[-1] == Span("not recording ", "bad")
+    given_scene = scene([at(0, ""), at(9, name)])
+    assert "recording to" in notice(given_scene)
+    given_scene.append(at(10, ""))
+    assert "recording ended: a-host" in notice(given_scene)
+    given_scene.append(at(11, "", f"recording to {name} stopped: the disk is full"))
+    assert "stopped: the disk is full" in notice(given_scene)
+    assert given_scene.draw(80, 24).health[-1] == Span("not recording ", "bad")
+    given_scene.append(at(12, "", "not recording: can't record: /proc/1 is not writable"))
+    assert notice(given_scene).strip() == "not recording: can't record: /proc/1 is not writable"
+    assert given_scene.draw(80, 24).health[-1] == Span("not recording ", "bad")
 
 
 @pytest.mark.parametrize("name", ["a.gz", "a: b.gz", "a stopped: b.gz", "not recording: b.gz"])
@@ -1110,55 +1126,55 @@ def test_a_recordings_directory_is_reported_where_it_is_known(name):
     def at(seq, recording, trouble=""):
         return replace(frame(seq), health=Health(recording=recording, recording_trouble=trouble))
 
-    made = scene([at(0, "")])
-    made.expect_recording(Path("/var/tmp/a place"))
-    made.append(at(1, name))
-    assert notice(made).strip() == f"recording to {name} in /var/tmp/a place"
-    made.append(at(2, name, "the disk is slow"))
-    assert f"recording to {name}: the disk is slow" in notice(made)
-    assert made.recorded == f"{name} in /var/tmp/a place"
-    made.expect_recording(Path("/elsewhere"))
-    made.append(at(3, name))
-    made.append(at(4, ""))
-    assert notice(made).strip() == f"recording ended: {name} in /var/tmp/a place"
-    assert made.recorded == ""
+    given_scene = scene([at(0, "")])
+    given_scene.expect_recording(Path("/var/tmp/a place"))
+    given_scene.append(at(1, name))
+    assert notice(given_scene).strip() == f"recording to {name} in /var/tmp/a place"
+    given_scene.append(at(2, name, "the disk is slow"))
+    assert f"recording to {name}: the disk is slow" in notice(given_scene)
+    assert given_scene.recorded == f"{name} in /var/tmp/a place"
+    given_scene.expect_recording(Path("/elsewhere"))
+    given_scene.append(at(3, name))
+    given_scene.append(at(4, ""))
+    assert notice(given_scene).strip() == f"recording ended: {name} in /var/tmp/a place"
+    assert given_scene.recorded == ""
 
 
 def test_a_notice_and_the_answer_to_a_key_are_both_shown():
-    made = scene([frame(0)])
-    made.message = "saved the picture a.svg in /tmp"
-    made.append(replace(frame(1), health=Health(recording="b.gz")))
-    lines = [plain(line).strip() for line in made.draw(80, 24).notice]
+    given_scene = scene([frame(0)])
+    given_scene.message = "saved the picture a.svg in /tmp"
+    given_scene.append(replace(frame(1), health=Health(recording="b.gz")))
+    lines = [plain(line).strip() for line in given_scene.draw(80, 24).notice]
     assert lines == ["» saved the picture a.svg in /tmp", "recording to b.gz"], "a sign is before the answer"
-    made.message = "every device is traced, always, " * 4
-    answer, more, notice = map(plain, made.draw(80, 24).notice)
+    given_scene.message = "every device is traced, always, " * 4
+    answer, more, notice = map(plain, given_scene.draw(80, 24).notice)
     assert answer.startswith(" » every")
     assert more.startswith("   ")
     assert notice == " recording to b.gz"
-    assert len(screen_lines(made, (), 80, 24)) == 24
+    assert len(screen_lines(given_scene, (), 80, 24)) == 24
 
 
 def test_what_the_tracer_does_is_reported_as_long_as_it_holds():
-    made = scene([off(0, "they took 9 % of a CPU")])
-    assert text(made).count("stages: off: they took 9 % of a CPU") == 1
-    assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: off: they took 9 % of a CPU"
-    made.append(off(1, "the tracer is starting"))
-    assert "stages: off" not in text(made)
-    assert not_traced("stages", ORIGIN, state=made.view.tracing).startswith(
+    given_scene = scene([off(0, "they took 9 % of a CPU")])
+    assert text(given_scene).count("stages: off: they took 9 % of a CPU") == 1
+    assert not_traced("stages", ORIGIN, state=given_scene.view.tracing) == "stages: off: they took 9 % of a CPU"
+    given_scene.append(off(1, "the tracer is starting"))
+    assert "stages: off" not in text(given_scene)
+    assert not_traced("stages", ORIGIN, state=given_scene.view.tracing).startswith(
         "stages: the tracer is starting; its probes are compiled and attached"
     )
-    made.append(off(2, "", one_in=1))
-    assert "press S" not in not_traced("stages", ORIGIN, state=made.view.tracing)
-    made.append(frame(3))
-    assert "press S" in not_traced("stages", ORIGIN, state=made.view.tracing)
+    given_scene.append(off(2, "", one_in=1))
+    assert "press S" not in not_traced("stages", ORIGIN, state=given_scene.view.tracing)
+    given_scene.append(frame(3))
+    assert "press S" in not_traced("stages", ORIGIN, state=given_scene.view.tracing)
 
 
 def test_the_help_does_not_call_unmeasured_what_is_traced():
-    made = scene([frame(0)])
-    assert [one.name for one in made.known.absent] == ["irq"]
+    given_scene = scene([frame(0)])
+    assert [one.name for one in given_scene.known.absent] == ["irq"]
     traced = Traced({Series("nvme0n1", "read", "irq"): Histogram(((5, 1),))}, one_in=1)
-    made.append(replace(frame(1), traced=traced))
-    assert made.known.absent == ()
+    given_scene.append(replace(frame(1), traced=traced))
+    assert given_scene.known.absent == ()
 
 
 def test_a_demo_says_what_it_does_before_its_first_window():
@@ -1185,10 +1201,10 @@ def test_softirqs_are_not_on_every_system():
     ],
 )
 def test_a_tracer_that_stopped_is_reported_with_its_time_reason_and_key(screen, mode, absent, sentence):
-    made = scene([off(0, "", one_in=1), *(off(second, absent) for second in range(1, 6))])
-    made.choose(replace(ViewSettings(screen=screen).over(made.selection), stages=mode))
+    given_scene = scene([off(0, "", one_in=1), *(off(second, absent) for second in range(1, 6))])
+    given_scene.choose(replace(ViewSettings(screen=screen).over(given_scene.selection), stages=mode))
     stopped_at = clock(off(0, "", one_in=1).wall)
-    output = " ".join(text(made, (160, 50)).split())
+    output = " ".join(text(given_scene, (160, 50)).split())
     assert ("not traced since" in output) is bool(sentence)
     assert sentence.format(stopped_at) in output
 
@@ -1196,10 +1212,10 @@ def test_a_tracer_that_stopped_is_reported_with_its_time_reason_and_key(screen, 
 def test_files_that_the_budget_left_out_are_reported_while_stages_are_traced():
     lean = replace(off(0, "", one_in=1).traced, absent=(Missing(FILES, "the budget has no room for them"),))
     frames = [off(0, "", one_in=1), *(replace(off(second, ""), traced=lean) for second in range(1, 6))]
-    made = scene(frames)
-    made.choose(ViewSettings(screen="files").over(made.selection))
-    output = " ".join(text(made, (160, 50)).split())
+    given_scene = scene(frames)
+    given_scene.choose(ViewSettings(screen="files").over(given_scene.selection))
+    output = " ".join(text(given_scene, (160, 50)).split())
     assert "operations on files are not traced since" in output
     assert "the budget has no room for them; S S traces again" in output
-    made.choose(ViewSettings(screen="outliers").over(made.selection))
-    assert "not traced since" not in text(made, (160, 50))
+    given_scene.choose(ViewSettings(screen="outliers").over(given_scene.selection))
+    assert "not traced since" not in text(given_scene, (160, 50))

@@ -34,28 +34,28 @@ def rows(first, last, low, high, scale=SCALE):
 
 
 def test_it_begins_at_the_slowest_of_the_newest():
-    one = at_newest(timeline(5), "sdc", SCALE)
-    assert one == rows(4, 4, SCALE.row_of(20_000), SCALE.row_of(20_000))
+    region = at_newest(timeline(5), "sdc", SCALE)
+    assert region == rows(4, 4, SCALE.row_of(20_000), SCALE.row_of(20_000))
     assert at_newest(timeline(5), "sdd", SCALE) is None
     assert at_newest(timeline(0), "sdc", SCALE) is None
 
 
 def test_its_time_is_that_of_its_columns():
-    one = rows(2, 4, 0, 9)
-    assert times(one, timeline(8)) == (START_MONO + 1 * SECOND, START_MONO + 4 * SECOND)
-    assert ios(one, timeline(8), "sdc") == 9
+    region = rows(2, 4, 0, 9)
+    assert times(region, timeline(8)) == (START_MONO + 1 * SECOND, START_MONO + 4 * SECOND)
+    assert ios(region, timeline(8), "sdc") == 9
     assert ios(rows(2, 4, 6, 9), timeline(8), "sdc") == 3
-    assert ios(one, timeline(8), "sdd") == 0
+    assert ios(region, timeline(8), "sdd") == 0
 
 
 def test_it_stays_on_its_data_until_they_are_no_longer_on_the_map():
-    one = rows(2, 4, 0, 9)
-    assert clamped(one, timeline(8)) == one
-    assert times(one, timeline(12)) == times(one, timeline(8))
-    assert clamped(one, timeline(14)) == rows(4, 4, 0, 9)
-    assert clamped(one, timeline(15)) is None
-    assert times(one, timeline(15)) == (0, 0)
-    assert words(one, timeline(15)) == "its time is no longer on the map"
+    region = rows(2, 4, 0, 9)
+    assert clamped(region, timeline(8)) == region
+    assert times(region, timeline(12)) == times(region, timeline(8))
+    assert clamped(region, timeline(14)) == rows(4, 4, 0, 9)
+    assert clamped(region, timeline(15)) is None
+    assert times(region, timeline(15)) == (0, 0)
+    assert words(region, timeline(15)) == "its time is no longer on the map"
 
 
 def test_the_edges_of_the_map_are_open():
@@ -81,8 +81,8 @@ def test_its_headline_counts_both():
 
 
 def drawn(region, seconds=8, style=STYLE, **how):
-    some = timeline(seconds, **how)
-    return [plain(line) for line in framed(labelled(some, "sdc", style, 40), region, some, style)]
+    given_timeline = timeline(seconds, **how)
+    return [plain(line) for line in framed(labelled(given_timeline, "sdc", style, 40), region, given_timeline, style)]
 
 
 def test_the_frame_is_around_it_and_hides_none_of_it():

@@ -79,10 +79,10 @@ def drawn(made, size):
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 def test_all_but_the_part_and_the_banner_is_faint(size):
-    made = scene(host(3, 5))
-    before = drawn(made, size)
-    made.banner = TourBanner("1/5", "a title", "a text", (), ("map",), "overview")
-    panels = drawn(made, size)
+    given_scene = scene(host(3, 5))
+    before = drawn(given_scene, size)
+    given_scene.banner = TourBanner("1/5", "a title", "a text", (), ("map",), "overview")
+    panels = drawn(given_scene, size)
     assert all(span.role in (FAINT, FRAME) for span in panels.title + panels.health + panels.body[0])
     axis = next(row for row, line in enumerate(panels.body) if plain(line).startswith("     └"))
     assert FAINT not in {span.role for span in panels.body[axis]}
@@ -92,10 +92,10 @@ def test_all_but_the_part_and_the_banner_is_faint(size):
 
 
 def test_another_screen_than_that_of_the_stop_is_not_faint():
-    made = scene(host(3, 5))
+    given_scene = scene(host(3, 5))
     for points, context in ((("map",), "stages"), (("no such part",), "overview"), ((), "")):
-        made.banner = TourBanner("1/5", "a title", "a text", (), points, context)
-        panels = drawn(made, (80, 24))
+        given_scene.banner = TourBanner("1/5", "a title", "a text", (), points, context)
+        panels = drawn(given_scene, (80, 24))
         assert FAINT not in {span.role for line in (panels.title, *panels.body) for span in line}
 
 

@@ -64,9 +64,9 @@ def test_the_tail_is_what_is_slow_not_what_is_usual():
 
 
 def test_the_users_threshold_is_the_cut():
-    one = of("sdc", SDC, cut_us=102_400)
-    assert one.tail.low_us == 106_496
-    assert tail_sentence(one).startswith("sdc above 106 ms: 99% softirq (23 I/Os)")
+    given_anatomy = of("sdc", SDC, cut_us=102_400)
+    assert given_anatomy.tail.low_us == 106_496
+    assert tail_sentence(given_anatomy).startswith("sdc above 106 ms: 99% softirq (23 I/Os)")
     assert of("sdc", SDC, cut_us=10_000_000).why == "no I/O above the threshold"
 
 
@@ -76,10 +76,10 @@ def test_one_in_a_million_is_the_whole_tail():
 
 
 def test_too_few_have_no_tail_and_say_so():
-    one = of("sdc", traced([{"queue": 1, "hba": 90}] * 20))
-    assert one.bands == ()
-    assert tail_sentence(one) == "sdc: no tail: p99 needs 100 I/Os"
-    assert "no tail" in text(device_bars([one], "sdc", 120, 12, RAMP))
+    given_anatomy = of("sdc", traced([{"queue": 1, "hba": 90}] * 20))
+    assert given_anatomy.bands == ()
+    assert tail_sentence(given_anatomy) == "sdc: no tail: p99 needs 100 I/Os"
+    assert "no tail" in text(device_bars([given_anatomy], "sdc", 120, 12, RAMP))
 
 
 def test_shares_add_up():
@@ -140,9 +140,9 @@ def test_without_on_demand_probes_the_basic_stages_hold_their_neighbours():
 
 
 def test_a_device_beside_the_traced_ones_says_who_is_traced():
-    one = of("sda", Traced(one_in=1, devices=("sdc",)), **BASIC)
-    assert one.why == "only sdc is traced"
-    assert "only sdc is traced" in text(device(one, 80, 20, RAMP, why=WHY))
+    given_anatomy = of("sda", Traced(one_in=1, devices=("sdc",)), **BASIC)
+    assert given_anatomy.why == "only sdc is traced"
+    assert "only sdc is traced" in text(device(given_anatomy, 80, 20, RAMP, why=WHY))
     two = of("sda", Traced(one_in=1, devices=("sdb", "sdc")), **BASIC)
     assert two.why == "only sdb, sdc are traced"
 
@@ -159,14 +159,14 @@ def test_what_could_not_be_followed_is_a_number():
 def test_what_could_not_be_followed_is_reported_of_all_ops_also_beside_one_of_them():
     more = traced([{"hba": 9}] * 5, op="read")
     both = replace(SDC, histograms={**SDC.histograms, **more.histograms}, by_total={**SDC.by_total, **more.by_total})
-    one = anatomy("sdc", ("read",), both, ORIGIN, op_label="read")
-    assert one.untraced_share == SLOW.untraced_share
-    assert population(one).startswith("5 I/Os traced, 1 in 4, <1% of all ops not followed: polled 12")
+    given_anatomy = anatomy("sdc", ("read",), both, ORIGIN, op_label="read")
+    assert given_anatomy.untraced_share == SLOW.untraced_share
+    assert population(given_anatomy).startswith("5 I/Os traced, 1 in 4, <1% of all ops not followed: polled 12")
 
 
 def test_a_volume_has_no_paths_that_could_be_lost():
-    one = of("dm-0", traced([{"hba": 9}] * 5, "dm-0"))
-    assert population(one) == "5 I/Os traced"
+    given_anatomy = of("dm-0", traced([{"hba": 9}] * 5, "dm-0"))
+    assert population(given_anatomy) == "5 I/Os traced"
 
 
 # ---- the panels
@@ -204,12 +204,12 @@ def submitted(waits, total=100):
 
 
 def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
-    one = of("sdc", submitted([300] * 50))
-    assert [row.stage for row in one.rows] == ["whole", "admission", *ROWS]
-    assert (one.whole, one.bands, one.total) == (SLOW.whole, SLOW.bands, SLOW.total)
-    lines = text(device(one, 120, 34, Ink())).splitlines()
-    whole = next(line for line in lines if line.startswith("   whole"))
-    assert {"whole*", "400us", "50"} <= set(whole.split())
+    given_anatomy = of("sdc", submitted([300] * 50))
+    assert [row.stage for row in given_anatomy.rows] == ["whole", "admission", *ROWS]
+    assert (given_anatomy.whole, given_anatomy.bands, given_anatomy.total) == (SLOW.whole, SLOW.bands, SLOW.total)
+    lines = text(device(given_anatomy, 120, 34, Ink())).splitlines()
+    whole_line = next(line for line in lines if line.startswith("   whole"))
+    assert {"whole*", "400us", "50"} <= set(whole_line.split())
     assert any(line.startswith("   admission*") for line in lines)
     assert "sdc: 75% of the time from submission is admission" in "\n".join(lines)
     assert "* whole and admission begin when an I/O is queued; " in "\n".join(lines)
@@ -234,15 +234,15 @@ def test_latencies_by_size_are_below_the_stages_of_an_op():
         SizeClass("sdd", "read", 4096): IssuedIO(5, 5 * 4096),
     }
     patterns = {Flow("sdc", "read"): Pattern(200, 50, 200, 10, 0), Flow("sdc", "flush"): Pattern(4)}
-    found = size_sentences("sdc", ("read", "flush", "discard"), sizes, patterns)
-    assert found == (
+    actual_size_sentences = size_sentences("sdc", ("read", "flush", "discard"), sizes, patterns)
+    assert actual_size_sentences == (
         (
             "read by size: 45% up to 4 KiB (p50 100us, p99 -), 5% up to 16 KiB (p50 100us, p99 -), "
             "50% larger (p50 9.00ms, p99 9.00ms); 25% sequential, 5% read ahead, 100% flagged SYNC"
         ),
         "flush: none of them is sequential",
     )
-    drawn = " ".join(text(device(replace(of("sdc", SDC), sizes=found), 120, 40, Ink())).split())
+    drawn = " ".join(text(device(replace(of("sdc", SDC), sizes=actual_size_sentences), 120, 40, Ink())).split())
     assert "50% larger (p50 9.00ms, p99 9.00ms); 25% sequential" in drawn
 
 
@@ -268,15 +268,15 @@ def test_the_functions_that_complete_and_raise_are_below_the_stages():
 def test_the_delay_of_a_shared_softirq_is_beside_the_devices_that_wait_for_it(driver, paths, vectors):
     runs = SoftirqRuns(Histogram.record([3000] * 1000), Histogram.record([5] * 1000))
     softirqs = {SoftirqCpu(name, cpu): runs for name in ("NET_RX", "IRQ_POLL", "BLOCK") for cpu in (0, 3)}
-    found = softirq_sentences(Device("d0", 1, 0, driver=driver), paths, softirqs)
-    assert found == tuple(
+    actual_softirq_sentences = softirq_sentences(Device("d0", 1, 0, driver=driver), paths, softirqs)
+    assert actual_softirq_sentences == tuple(
         f"d0 completes after softirq {name}: it ran 3.00ms (p99), 3.00ms (max) after its raise,"
         " in 2,000 runs for all its users"
         for name in vectors
     )
     assert softirq_sentences(Device("d0", 1, 0, driver=driver), paths, {}) == ()
-    drawn = " ".join(text(device(replace(SLOW, softirqs=found), 120, 34, Ink())).split())
-    assert all(one in drawn for one in found)
+    drawn = " ".join(text(device(replace(SLOW, softirqs=actual_softirq_sentences), 120, 34, Ink())).split())
+    assert all(softirq_sentence in drawn for softirq_sentence in actual_softirq_sentences)
 
 
 @pytest.mark.parametrize(("name", "vectors"), [("nbd0", 1), ("store1:rbd3", 1), ("sdb", 0)])
@@ -289,8 +289,8 @@ def test_a_device_of_the_network_without_a_driver_s_name_completes_after_what_wa
 
 @pytest.mark.parametrize(("wait", "warns"), [(12, True), (10, False), (0, False)])
 def test_a_large_admission_is_a_warning(wait, warns):
-    one = of("sdc", submitted([wait] * 50))
-    lines = text(device(one, 120, 34, Ink()))
+    given_anatomy = of("sdc", submitted([wait] * 50))
+    lines = text(device(given_anatomy, 120, 34, Ink()))
     assert ("of the time from submission is admission" in lines) is warns
     assert "not measured here: throttling" not in lines
 
@@ -485,10 +485,10 @@ def test_a_single_io_in_a_distribution_is_seen(ink, tall):
     st.sampled_from([0, 1, 3]),
 )
 def test_columns_of_a_time_axis_add_up(counts, cells, octaves, bits):
-    some = Histogram.of({index >> 3 - bits: n for index, n in counts.items()}, bits=bits)
-    columns = TimeAxis.even(cells, octaves).columns(some)
+    histogram = Histogram.of({index >> 3 - bits: n for index, n in counts.items()}, bits=bits)
+    columns = TimeAxis.even(cells, octaves).columns(histogram)
     assert len(columns) == cells
-    assert sum(columns) == pytest.approx(some.count)
+    assert sum(columns) == pytest.approx(histogram.count)
 
 
 @given(st.integers(8, 200), st.integers(20, 32))

@@ -42,9 +42,9 @@ def test_a_bound_is_never_rounded_down(us):
     st.lists(st.integers(1, MAX_US), min_size=2, max_size=30), st.sampled_from([0.0, 0.3, 0.5]), st.sampled_from([3, 1])
 )
 def test_no_quantile_is_shown_above_the_maximum(values, q, bits):
-    one = Histogram.record(values).coarsen(bits)
-    shown, most = units.quantile(one, q).removeprefix("~"), units.maximum(one)
-    assert in_us(shown) <= in_us(most)
+    histogram = Histogram.record(values).coarsen(bits)
+    shown, maximum = units.quantile(histogram, q).removeprefix("~"), units.maximum(histogram)
+    assert in_us(shown) <= in_us(maximum)
 
 
 def test_a_bound_just_below_the_maximum_keeps_a_digit_more():

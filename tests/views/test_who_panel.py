@@ -31,11 +31,11 @@ SERVICE = "/system.slice/postgresql.service"
 
 
 def scene(frames, origin=ORIGIN, **selected):
-    made = Scene(Selection(screen="who", **selected))
-    made.store.origin = origin
-    for one in frames:
-        made.append(one)
-    return made
+    scene = Scene(Selection(screen="who", **selected))
+    scene.store.origin = origin
+    for current_frame in frames:
+        scene.append(current_frame)
+    return scene
 
 
 def text(made, size=(80, 24)):
@@ -59,7 +59,7 @@ def test_a_row_is_all_of_a_cgroup_and_shares_are_of_the_time():
         Issuer("sda", "read", "/a", "", 7, "fio"): of(100),
     }
     first, second, third = issuer_rows(found, {"sda", "sdb"})
-    assert [(one.issuer.cgroup, one.ios, one.share) for one in (first, second, third)] == [
+    assert [(issuer_row.issuer.cgroup, issuer_row.ios, issuer_row.share) for issuer_row in (first, second, third)] == [
         ("/a", 4, 0.4),
         (OTHERS, 1, 0.4),
         ("/b", 1, 0.2),
@@ -101,9 +101,9 @@ def test_a_cgroup_is_behind_others_for_a_share_of_its_time_on_each_device():
 
 def test_an_opened_cgroup_names_those_that_it_is_behind():
     behind = {Behind(ODD, CONTAINER, SERVICE): 900, Behind(ODD, CONTAINER, CONTAINER): 100}
-    made = scene([replace(one, tables={**one.tables, measurements.BEHIND: behind}) for one in FRAMES])
-    made.choose(STEPS["its_devices"](made.view, 0))
-    said = " ".join(text(made).split())
+    given_scene = scene([replace(frame, tables={**frame.tables, measurements.BEHIND: behind}) for frame in FRAMES])
+    given_scene.choose(STEPS["its_devices"](given_scene.view, 0))
+    said = " ".join(text(given_scene).split())
     assert (
         "while its I/Os were in flight, the device served postgresql.service for 90%, its own I/Os for 10% of the time"
         in said
@@ -116,7 +116,7 @@ def test_ops_and_devices_are_selected():
         Issuer("sda", "write", "/b"): of(2),
         Issuer("sdb", "read", "/c"): of(3),
     }
-    assert [one.issuer.cgroup for one in issuer_rows(found, {"sda"}, ("read",))] == ["/a"]
+    assert [issuer_row.issuer.cgroup for issuer_row in issuer_rows(found, {"sda"}, ("read",))] == ["/a"]
     assert issuer_rows(found, ()) == []
 
 
@@ -129,8 +129,8 @@ def test_without_sums_the_share_is_of_the_buckets_middles():
 
 
 def test_ios_that_nothing_timed_have_neither_share_nor_latency():
-    (one,) = issuer_rows({Issuer("sda", "read", "/a"): IssuedIO(10, 4096)}, {"sda"})
-    assert (one.ios, one.share, one.latency.count) == (10, None, 0)
+    (issuer_row,) = issuer_rows({Issuer("sda", "read", "/a"): IssuedIO(10, 4096)}, {"sda"})
+    assert (issuer_row.ios, issuer_row.share, issuer_row.latency.count) == (10, None, 0)
 
 
 # The panel
@@ -151,7 +151,7 @@ def test_cgroups_and_the_devices_of_the_selected_one():
 
 def test_a_row_with_little_is_dim_and_a_single_one_has_no_sentence():
     little = {Issuer(ODD, "read", "/small"): of(10), Issuer(ODD, "read", "/large"): of(*[9_000] * 40)}
-    rows = screen_lines(scene([one.with_tables({measurements.ISSUERS: little}) for one in FRAMES]), BLANK, 80, 24)
+    rows = screen_lines(scene([frame.with_tables({measurements.ISSUERS: little}) for frame in FRAMES]), BLANK, 80, 24)
     small = next(line for line in rows if plain(line).startswith(" /small"))
     large = next(line for line in rows if plain(line)[1:].startswith("/large"))
     roles = {span.role for span in small if span.text.strip() and "▏" not in span.text}
@@ -159,17 +159,17 @@ def test_a_row_with_little_is_dim_and_a_single_one_has_no_sentence():
     assert "strong" in {span.role.partition("/")[0] for span in large}
     assert any(plain(line).startswith(" /large has >99% of the time of I/Os") for line in rows)
     alone = {Issuer(ODD, "read", "/large"): of(*[9_000] * 40)}
-    shown = text(scene([one.with_tables({measurements.ISSUERS: alone}) for one in FRAMES]))
+    shown = text(scene([frame.with_tables({measurements.ISSUERS: alone}) for frame in FRAMES]))
     assert "of the time of I/Os" not in shown
 
 
 def test_the_finding_on_an_issuer_is_the_first_row():
-    made = scene(FRAMES)
+    given_scene = scene(FRAMES)
     finding = Finding(
         "noisy-neighbour", "warning", ODD, "x", (), Where("who", ODD), (), "", short=f"{ODD}: /a delays /b"
     )
     episode = Episode(worst=finding, last=finding, begin_us=0, end_us=0, begin_wall=0.0, end_wall=0.0)
-    view = replace(made.view, found=CurrentFindings((episode,), evaluated=True))
+    view = replace(given_scene.view, found=CurrentFindings((episode,), evaluated=True))
     lines = [plain(line) for line in who_panel(view, 80, 20)]
     assert lines[0].startswith(f" ! {ODD}: /a delays /b")
     assert lines[1].startswith(" who ")
@@ -202,8 +202,10 @@ def test_keys_select_and_open_a_cgroup():
     ("cgroup", "shown"), [("db1:others", "db1:others, or no cgroup"), ("db1:/x:others", "db1:/x:others")]
 )
 def test_a_cgroup_of_a_fleet_whose_name_ends_as_that_of_the_others_is_itself(cgroup, shown):
-    made = scene([one.with_tables({measurements.ISSUERS: {Issuer(ODD, "read", cgroup): of(100)}}) for one in FRAMES])
-    line = next(line for line in text(made, (120, 24)).splitlines() if "db1" in line)
+    given_scene = scene(
+        [frame.with_tables({measurements.ISSUERS: {Issuer(ODD, "read", cgroup): of(100)}}) for frame in FRAMES]
+    )
+    line = next(line for line in text(given_scene, (120, 24)).splitlines() if "db1" in line)
     assert f"{shown} " in line
     assert ("or no cgroup" in line) == ("or no cgroup" in shown)
 
@@ -222,31 +224,31 @@ def traced():
     its = {Issuer(*FIO): of(100, 300), Issuer(*OTHER): of(50)}
     return [
         replace(
-            one,
+            frame,
             traced=Traced(one_in=1),
-            tables={**one.tables, measurements.ISSUERS: {**one[measurements.ISSUERS], **its}},
+            tables={**frame.tables, measurements.ISSUERS: {**frame[measurements.ISSUERS], **its}},
         )
-        for one in FRAMES
+        for frame in FRAMES
     ]
 
 
 def test_processes_of_a_cgroup_and_all_of_them():
-    made = scene(traced())
-    assert "fio 4711" in text(made, (120, 40))
-    assert "other processes" not in text(made, (120, 40))
-    made.choose(STEPS["processes"](made.view, 0))
-    shown = text(made, (140, 30)).splitlines()
+    given_scene = scene(traced())
+    assert "fio 4711" in text(given_scene, (120, 40))
+    assert "other processes" not in text(given_scene, (120, 40))
+    given_scene.choose(STEPS["processes"](given_scene.view, 0))
+    shown = text(given_scene, (140, 30)).splitlines()
     assert shown[1].startswith("─ who  1 process with I/O")
     words = [word for word in shown[3].split() if "▆" not in word]
     assert words[:4] == ["▸fio", "4711", "24", "0.1"]
     assert "web-1" in shown[3]
     assert "other processes" in shown[4]
-    made.choose(STEPS["its_devices"](made.view, 0))
-    assert "fio 4711  its devices" in text(made)
-    assert CONTAINER[:40] in text(made)
-    made.choose(STEPS["leave"](made.view, 0))
-    made.choose(STEPS["processes"](made.view, 0))
-    assert "2 cgroups" in text(made)
+    given_scene.choose(STEPS["its_devices"](given_scene.view, 0))
+    assert "fio 4711  its devices" in text(given_scene)
+    assert CONTAINER[:40] in text(given_scene)
+    given_scene.choose(STEPS["leave"](given_scene.view, 0))
+    given_scene.choose(STEPS["processes"](given_scene.view, 0))
+    assert "2 cgroups" in text(given_scene)
 
 
 @pytest.mark.parametrize("processes", [None, True])
@@ -254,7 +256,7 @@ def test_on_sunos_it_names_the_scripts_and_the_processes_of_slow_ios(processes):
     absent = tuple(Missing(name, "this system has no D script for that") for name in (ISSUERS, PROCESSES))
     origin = replace(ORIGIN, kernel="SunOS 5.11", untraced=absent)
     slow_ios = tuple(Outlier(0.0, 1, "nvme0n1", "read", 50_000, comm=comm) for comm in ("oracle", "dbw0", "oracle"))
-    frames = [replace(one, outliers=slow_ios) for one in host(2, 1)]
+    frames = [replace(frame, outliers=slow_ios) for frame in host(2, 1)]
     shown = " ".join(text(scene(frames, origin, processes=processes)).split())
     assert "The script sd names the process of each slow I/O (screen 4) once it has completed, vop_files that" in shown
     named = re.findall("(oracle|dbw0) +([0-9]) ▆+ +([0-9.]+ms) ▆+ +([0-9.]+ms) nvme0n1", shown)
@@ -264,9 +266,9 @@ def test_on_sunos_it_names_the_scripts_and_the_processes_of_slow_ios(processes):
 
 def test_on_sunos_without_a_slow_io_and_a_finding_it_says_so():
     absent = tuple(Missing(name, "this system has no D script for that") for name in (ISSUERS, PROCESSES))
-    made = scene(host(2, 1), replace(ORIGIN, kernel="SunOS 5.11", untraced=absent))
-    assert "no slow I/O completed in the last 60 s" in text(made)
-    assert "next steps" not in text(made)
+    given_scene = scene(host(2, 1), replace(ORIGIN, kernel="SunOS 5.11", untraced=absent))
+    assert "no slow I/O completed in the last 60 s" in text(given_scene)
+    assert "next steps" not in text(given_scene)
 
 
 @pytest.mark.parametrize(
@@ -291,10 +293,13 @@ def test_without_processes_it_says_why(frames, missing, says):
         (
             [
                 replace(
-                    one,
-                    tables={**one.tables, measurements.ISSUERS: {Issuer("sda", "read", OTHERS, "", 7, "fio"): of(900)}},
+                    frame,
+                    tables={
+                        **frame.tables,
+                        measurements.ISSUERS: {Issuer("sda", "read", OTHERS, "", 7, "fio"): of(900)},
+                    },
                 )
-                for one in host(2, 3)
+                for frame in host(2, 3)
             ],
             ORIGIN,
             "or this host has none; Tab shows those of processes",
@@ -312,15 +317,15 @@ def test_an_empty_panel_says_why(frames, origin, says):
 def test_it_fits_everywhere_and_is_clean(size, opened, processes):
     names = [HOSTILE[:200], "/" + "x" * 250, "/漢字/サービス.service", "#17"]
     found = {Issuer(f"d{n}", "read", name, HOSTILE[:40]): of(2**31, 1) for n, name in enumerate(names)}
-    found |= {one._replace(pid=2**22 - n, comm=HOSTILE[:60]): done for n, (one, done) in enumerate(found.items())}
+    found |= {issuer._replace(pid=2**22 - n, comm=HOSTILE[:60]): done for n, (issuer, done) in enumerate(found.items())}
     row = (names[0], 2**22, HOSTILE[:60]) if processes else (names[0], 0, "")
-    made = scene(
+    given_scene = scene(
         [replace(frame(1), tables={**frame(1).tables, measurements.ISSUERS: found})],
         row=row,
         opened=opened,
         processes=processes,
     )
-    lines = screen_lines(made, (), *size)
+    lines = screen_lines(given_scene, (), *size)
     assert len(lines) == size[1]
     assert all(width(line) <= size[0] for line in lines)
     assert all(is_clean(span.text) for line in lines for span in line)
@@ -332,35 +337,37 @@ def slow(one, **changed):
 
 def test_keys_lead_from_an_issuer_to_its_slow_ios_and_files_and_back():
     frames = [
-        replace(one, outliers=(slow(one, device=ODD, pid=4711, comm="fio"), slow(one, device=ODD, pid=4, comm="dd")))
-        for one in traced()
+        replace(
+            frame, outliers=(slow(frame, device=ODD, pid=4711, comm="fio"), slow(frame, device=ODD, pid=4, comm="dd"))
+        )
+        for frame in traced()
     ]
-    made = scene(frames)
+    given_scene = scene(frames)
     for keys in ((), ("processes",)):  # a cgroup has the I/Os of its processes
         for name in (*keys, "its_devices"):
-            made.choose(STEPS[name](made.view, 0))
-        made.choose(STEPS["its_outliers"](made.view, 0))
-        assert made.selection.context == "outliers"
+            given_scene.choose(STEPS[name](given_scene.view, 0))
+        given_scene.choose(STEPS["its_outliers"](given_scene.view, 0))
+        assert given_scene.selection.context == "outliers"
         whose = "fio 4711" if keys else "web-1"
-        assert f"slow I/Os {ODD}, by {whose}" in text(made)
-        assert {row.outlier.pid for row in log(made.view).rows} == {4711}
-        made.choose(STEPS["read"](made.view, 0))
-        assert made.selection.context == "outlier"
+        assert f"slow I/Os {ODD}, by {whose}" in text(given_scene)
+        assert {row.outlier.pid for row in log(given_scene.view).rows} == {4711}
+        given_scene.choose(STEPS["read"](given_scene.view, 0))
+        assert given_scene.selection.context == "outlier"
         for context in ("outliers", "issuer"):
-            made.choose(STEPS["leave"](made.view, 0))
-            assert made.selection.context == context
-        made.choose(STEPS["its_files"](made.view, 0))
-        assert made.selection.context == "files"
-        made.choose(STEPS["leave"](made.view, 0))
-        made.choose(STEPS["leave"](made.view, 0))
-        assert made.selection.context == "who"
+            given_scene.choose(STEPS["leave"](given_scene.view, 0))
+            assert given_scene.selection.context == context
+        given_scene.choose(STEPS["its_files"](given_scene.view, 0))
+        assert given_scene.selection.context == "files"
+        given_scene.choose(STEPS["leave"](given_scene.view, 0))
+        given_scene.choose(STEPS["leave"](given_scene.view, 0))
+        assert given_scene.selection.context == "who"
 
 
 def test_an_issuer_without_known_processes_has_no_slow_ios_of_others():
-    made = scene(FRAMES)
-    made.choose(STEPS["its_devices"](made.view, 0))
-    made.choose(STEPS["its_outliers"](made.view, 0))
-    shown = text(made, (140, 40))
+    given_scene = scene(FRAMES)
+    given_scene.choose(STEPS["its_devices"](given_scene.view, 0))
+    given_scene.choose(STEPS["its_outliers"](given_scene.view, 0))
+    shown = text(given_scene, (140, 40))
     assert f"no outlier was logged in {ODD}, by web-1" in " ".join(shown.split())
     empty = scene(host(2, 3))
     before = empty.selection
@@ -370,13 +377,13 @@ def test_an_issuer_without_known_processes_has_no_slow_ios_of_others():
 
 def test_bytes_of_processes_without_a_probe_are_marked_so():
     """No I/O, device or latency of them is known: none of these is 0."""
-    one = {Issuer("", "read", SERVICE, "", 7, "dd"): IssuedIO(0, 5_000_000)}
-    frames = [replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: one})]
+    issued_ios_by_issuer = {Issuer("", "read", SERVICE, "", 7, "dd"): IssuedIO(0, 5_000_000)}
+    frames = [replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: issued_ios_by_issuer})]
     shown = text(scene(frames, processes=True), (160, 50))
     assert "bytes by /proc/PID/io of processes only: the tracer times them, and has not run in this window" in shown
-    (line,) = [one for one in shown.splitlines() if "dd 7" in one and "5" in one][:1]
+    (line,) = [line for line in shown.splitlines() if "dd 7" in line and "5" in line][:1]
     assert line.split("dd 7")[1].split()[0] == "5.00", line
-    heads = next(one for one in shown.splitlines() if one.lstrip("│ ").startswith("process"))
+    heads = next(line for line in shown.splitlines() if line.lstrip("│ ").startswith("process"))
     assert not {"I/Os", "p99", "max", "share", "on"} & set(heads.split())
     assert "dd 7" not in text(scene(frames, processes=True, pattern="sda"), (160, 50)), "its device is not known"
     opened = scene(frames, processes=True, opened=True, row=("", 7, ""))
@@ -393,29 +400,31 @@ COUNTED = {
 def test_processes_are_listed_where_no_io_is_timed_by_cgroup():
     """Columns without any value are left out, and a line says why."""
     tier_c = replace(ORIGIN, tier="C")
-    made = scene([one.with_tables({measurements.ISSUERS: COUNTED}) for one in FRAMES], tier_c)
-    shown = text(made, (100, 30))
+    given_scene = scene([frame.with_tables({measurements.ISSUERS: COUNTED}) for frame in FRAMES], tier_c)
+    shown = text(given_scene, (100, 30))
     assert "2 processes with I/O" in shown
     assert "I/Os and bytes of processes only: to time I/Os of a process needs tier A, bpftrace 0.19 or newer" in shown
-    heads = next(one for one in shown.splitlines() if one.startswith(" process"))
+    heads = next(line for line in shown.splitlines() if line.startswith(" process"))
     assert heads.split() == ["process", "I/Os", "MB", "on"]
     assert " dd 8 moves 83% of the bytes; most I/Os: fio 7, 75%" in shown
-    first, second = (next(one for one in shown.splitlines() if one[1:].startswith(name)) for name in ("fio 7", "dd 8"))
+    first, second = (
+        next(line for line in shown.splitlines() if line[1:].startswith(name)) for name in ("fio 7", "dd 8")
+    )
     assert first.count("▆") > second.count("▆") / 2
-    made.choose(STEPS["processes"](made.view, 0))
-    shown = text(made, (100, 30))
+    given_scene.choose(STEPS["processes"](given_scene.view, 0))
+    shown = text(given_scene, (100, 30))
     assert "1 cgroup with I/O" in shown
     assert "times no I/O of a cgroup: to time that needs tier A, bpftrace 0.19 or newer" in " ".join(shown.split())
     assert " - " not in shown
-    made.choose(STEPS["processes"](made.view, 0))
-    assert "2 processes" in text(made, (100, 30))
+    given_scene.choose(STEPS["processes"](given_scene.view, 0))
+    assert "2 processes" in text(given_scene, (100, 30))
 
 
 def test_an_opened_process_stays_one_when_cgroups_become_timed():
-    made = scene([one.with_tables({measurements.ISSUERS: COUNTED}) for one in FRAMES])
-    made.choose(STEPS["its_devices"](made.view, 0))
-    assert made.selection.processes is True
-    assert "fio 7  its devices" in text(made)
+    given_scene = scene([frame.with_tables({measurements.ISSUERS: COUNTED}) for frame in FRAMES])
+    given_scene.choose(STEPS["its_devices"](given_scene.view, 0))
+    assert given_scene.selection.processes is True
+    assert "fio 7  its devices" in text(given_scene)
 
 
 def test_cgroups_are_listed_where_they_are_timed():

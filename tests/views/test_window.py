@@ -33,9 +33,9 @@ from latmon.views.history import PATIENCE, History, OnDemandWindow
 SECOND = 1_000_000
 
 
-def at(second: int, one: Frame | None = None, **changed: object) -> Frame:
+def at(second: int, frame: Frame | None = None, **changed: object) -> Frame:
     wanted = {"seq": second, "mono_us": second * SECOND, "dt_us": SECOND}
-    return replace(one or Frame(0, 0.0, 0, 0), **(wanted | changed))  # type: ignore[arg-type]
+    return replace(frame or Frame(0, 0.0, 0, 0), **(wanted | changed))  # type: ignore[arg-type]
 
 
 def values(sums):
@@ -63,13 +63,13 @@ def test_what_is_pressed_comes_back(one):
 def test_running_sums_equal_a_fresh_merge(frames, length):
     log = OnDemandLog()
     window = OnDemandWindow(length * SECOND, log)
-    for second, one in enumerate(frames):
-        log.append(at(second, one))
+    for second, current_frame in enumerate(frames):
+        log.append(at(second, current_frame))
         window.advance(second * SECOND)
     kept = frames[-length:]
     fresh = FrameSums(kept)
     assert values(window) == values(fresh) == values(OnDemandWindow(length * SECOND, log))
-    assert window.outliers == tuple(one for frame in kept for one in frame.outliers)
+    assert window.outliers == tuple(outlier for frame in kept for outlier in frame.outliers)
 
 
 def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monkeypatch):
@@ -95,8 +95,8 @@ def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monk
 @given(st.lists(ON_DEMAND_FRAMES, min_size=1, max_size=5))
 def test_what_is_known_of_slow_ios_needs_no_histograms_of_their_stages(frames):
     log, window = OnDemandLog(), None
-    for second, one in enumerate(frames, 1):
-        log.append(at(second, one))
+    for second, frame in enumerate(frames, 1):
+        log.append(at(second, frame))
         window = OnDemandWindow(2 * SECOND, log) if window is None else window
         window.advance(second * SECOND)
     tails, traced = window.tails, window.traced
@@ -111,10 +111,13 @@ def test_what_is_known_of_slow_ios_needs_no_histograms_of_their_stages(frames):
 
 def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
     issuer = Issuer("sda", "read", "/a")
-    part, whole = IssuedIO(0, 4096), IssuedIO(1, 512, Histogram.record([9]))
+    part, issued_io = IssuedIO(0, 4096), IssuedIO(1, 512, Histogram.record([9]))
     assert FrameSums([at(1, tables={measurements.ISSUERS: {issuer: part}})])[measurements.ISSUERS] == {issuer: part}
     both = FrameSums(
-        [at(1, tables={measurements.ISSUERS: {issuer: part}}), at(2, tables={measurements.ISSUERS: {issuer: whole}})]
+        [
+            at(1, tables={measurements.ISSUERS: {issuer: part}}),
+            at(2, tables={measurements.ISSUERS: {issuer: issued_io}}),
+        ]
     )
     assert both[measurements.ISSUERS] == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
 
@@ -131,11 +134,11 @@ def test_a_softirq_that_has_only_been_raised_is_in_a_sum_of_sums():
 
 
 def test_the_always_on_stages_are_summed_beside_the_total():
-    hba, whole = Series("sda", "read", "hba"), Series("sda", "read", "total")
+    hba, series = Series("sda", "read", "hba"), Series("sda", "read", "total")
     log = OnDemandLog()
     window = OnDemandWindow(2 * SECOND, log)
     for second in range(1, 5):
-        log.append(at(second, histograms={hba: Histogram.record([second]), whole: Histogram.record([9])}))
+        log.append(at(second, histograms={hba: Histogram.record([second]), series: Histogram.record([9])}))
         window.advance(second * SECOND)
     assert window.basic == {hba: Histogram.record([3, 4])}
 
@@ -202,8 +205,8 @@ def test_a_long_window_forgets_unknown_sums_with_their_frames():
 
 def test_one_in_is_what_it_is_now():
     log = OnDemandLog()
-    for second, one in enumerate((traced_disk(), Traced())):
-        log.append(at(second, traced=one))
+    for second, traced in enumerate((traced_disk(), Traced())):
+        log.append(at(second, traced=traced))
     window = OnDemandWindow(60 * SECOND, log)
     assert window.traced.one_in == 0
     assert window.traced.histograms == traced_disk().histograms
@@ -233,7 +236,7 @@ def test_a_paused_window_sees_nothing_that_came_later():
     for second in (1, 2, 3):
         log.append(at(second, outliers=(outlier(second),)))
     window = OnDemandWindow(60 * SECOND, log, until_us=2 * SECOND)
-    assert [one.mono_us for one in window.outliers] == [1, 2]
+    assert [outlier.mono_us for outlier in window.outliers] == [1, 2]
     window.advance(3 * SECOND)
     assert len(window.outliers) == 3
 
@@ -242,7 +245,7 @@ def test_the_newest_outliers_are_kept_and_no_more():
     log = OnDemandLog(max_outliers=5)
     for second in range(4):
         log.append(at(second, outliers=(outlier(second), outlier(second + 100))))
-    assert [one.mono_us for one in log.outliers(-1, 10 * SECOND)] == [101, 2, 102, 3, 103]
+    assert [outlier.mono_us for outlier in log.outliers(-1, 10 * SECOND)] == [101, 2, 102, 3, 103]
 
 
 def test_the_store_keeps_on_demand_values_packed_and_as_long_as_its_frames():
@@ -274,8 +277,8 @@ def test_eleven_minutes_of_many_traced_devices_are_small(devices):
         for op in ("read", "write")
         for stage in ("queue", "hba", "irq", "softirq", "completion", "unaccounted", "total")
     }
-    one = at(1, traced=Traced(stages, {series: dict(one.buckets) for series, one in stages.items()}))
-    frame = pack(one)
+    given_frame = at(1, traced=Traced(stages, {series: dict(stage.buckets) for series, stage in stages.items()}))
+    frame = pack(given_frame)
     assert len(Pressed(frame).numbers) < 15_000
     packed_histograms = [table.histograms[0] for table in frame.tables.values() if table.histograms]
     arrays = [a for t in packed_histograms for a in (t.indices, t.ends, t.counts, t.sums, t.maxima)]
@@ -358,12 +361,12 @@ def test_a_window_that_was_read_is_freed_without_the_garbage_collector():
 
 def test_depths_without_samples_keep_their_source_as_others_leave():
     """A device without sampled depths has a count at issue alone."""
-    one = packed(Depths(at_issue={1: 3}, source="probe"), SECOND)
+    packed_depths = packed(Depths(at_issue={1: 3}, source="probe"), SECOND)
     sums = DepthSum()
-    sums.add(one, 1)
-    sums.add(one, 2)
+    sums.add(packed_depths, 1)
+    sums.add(packed_depths, 2)
     before = sums.depths.source
-    sums.remove(one, 1)
+    sums.remove(packed_depths, 1)
     assert sums.depths.source == before
     assert merge_depths([Depths(at_issue={1: 3}, source="probe")] * 2).source == "probe"
 
