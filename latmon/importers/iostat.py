@@ -1,9 +1,13 @@
-"""Importers of iostat of Linux (text and JSON), Solaris and illumos, and of sar -d: rates and means, no distribution.
+"""Importers of iostat (Linux, also JSON; Solaris, illumos, FreeBSD), sar -d and pmrep: rates and means of intervals.
 
 Columns are found by name, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, by the head.
 Counts are rates times the interval, rounded. Without -x reads and writes are counted together (op `other`) and nothing
 is timed. Solaris times reads and writes together and reports the wait (wait, wsvc_t) apart from the service (actv,
-asvc_t).
+asvc_t). FreeBSD's ms/r and ms/w (svc_t before FreeBSD 11) are from the driver's begin of an I/O to its end, in whole
+ms, and qlen is the number of outstanding I/Os at the end (usr.sbin/iostat/iostat.c, lib/libdevstat/devstat.c).
+
+pmrep prints such a table by its configuration `iostat-dktx` of /etc/pcp/pmrep, with the time before each row and `N/A`
+in the rows of its first sample.
 
 With -h or --pretty a report is several tables, one of each op; -h rounds bytes. A row of sar has its time before it,
 and all of its reports are of intervals.
@@ -23,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from latmon.importers import values as importers_values
-from latmon.importers.bpftrace import documents
+from latmon.importers.bpftrace import documents, whole
 from latmon.importers.values import (
     UNKNOWN_OP,
     Clock,
@@ -178,7 +182,12 @@ _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?iostat(?=\s+[-\d]|\s*
 _SHORT = re.compile(r"-[a-zA-Z]+")
 _LIMIT = re.compile(r"\s-[a-zA-Z]*l\s+\d+")
 """The number of disks that iostat of Solaris prints at most, which is no interval."""
+_OF_BSD = frozenset(("ms/t", "KB/t"))
+"""Columns that only iostat of the BSDs and of macOS prints."""
+_WAIT = re.compile(r"\s-[a-zA-Z]*w\s*(\d{1,6}(?:\.\d{1,3})?)(?=\s|\Z)")
+_COUNT = re.compile(r"\s-[a-zA-Z]*c\s*\d+(?=\s|\Z)")
 _LINUX = {"read": ("r", "r_await"), "write": ("w", "w_await"), "discard": ("d", "d_await"), "flush": ("f", "f_await")}
+_FREEBSD = {"read": ("r", "ms/r"), "write": ("w", "ms/w")}
 _SOLARIS = {"read": "r", "write": "w"}
 _KB, _MB, _SECTOR = 1024, 1024 * 1024, 512
 _BYTES = (("{}kB/s", _KB), ("{}MB/s", _MB), ("{}sec/s", _SECTOR), ("k{}/s", _KB), ("M{}/s", _MB))
@@ -195,6 +204,10 @@ _GROUPS = ({"r/s", "r_await"}, {"w/s", "w_await"}, {"d/s", "d_await"}, {"f/s", "
 """Columns of the tables of a report with -h or --pretty."""
 _DEVICES = ("device", "dev")
 _QUEUE = ("aqu-sz", "avgqu-sz")
+QUEUE_MS = "queue_await"
+"""Mean time of an I/O above the driver, in ms, which the times of reads and writes include."""
+_QLEN = "qlen"
+"""I/Os that are outstanding when a report is printed: no mean."""
 _PROMPT = re.compile(r"\S{0,80}[#$%>](?:\s|\Z)")
 _TRIVIAL = re.compile(r"[\s#=\-_*.^C]*\Z")
 _ALL = "ALL"
@@ -231,6 +244,12 @@ class Report:
     """Its command line is in the text and has -y: no report since the boot."""
     period_us: int | None = None
     """The interval by its command line."""
+    dt_us: int | None = None
+    """Its length in us, where the tool prints it."""
+    is_interval: bool = False
+    """Its tool prints reports of intervals only, a first one, too."""
+    since: str = ""
+    """Begin of the time of a first report, if the tool always prints one that is of no interval."""
     is_open: bool = True
     """No blank line has come behind its latest row: each line is one of its rows, damaged or not."""
     damaged: dict[int, str] = field(default_factory=dict)
@@ -247,7 +266,7 @@ class Report:
             self.damaged[at] = f"{clean(row[0])} has another row in the same report: the first one is taken"
         else:
             self.rows.setdefault(row[0], {}).update(row[1])
-            self.is_rounded |= any(word[-1] in _POWERS for word in line.split())
+            self.is_rounded |= any(_has_unit(word) for word in line.split())
         self.is_open, self.last = True, at
         return True
 
@@ -261,16 +280,42 @@ class Report:
 
 
 @dataclass(slots=True)
-class _IostatRun:
+class IostatRun:
     """Run of iostat, begun by sysstat's header or by a command line."""
 
     number: int = 0
     line: int = 0
     host: str = ""
     is_y: bool = False
-    period_us: int | None = None
-    """The interval by its command line."""
+    command: str = ""
+    """Its command line, if the text has it."""
     reports: int = 0
+
+    def report(self, at: int, wall: float | None, columns: list[str]) -> Report:
+        """Return its next report, which begins in line `at`."""
+        self.reports += 1
+        return Report(
+            at,
+            at,
+            wall,
+            columns,
+            run=self.number,
+            begun=self.line,
+            is_y=self.is_y,
+            period_us=_period_us(self.command, columns),
+        )
+
+
+def _period_us(command: str, columns: Sequence[str]) -> int | None:
+    """Return the interval by a command line.
+
+    On FreeBSD and macOS it is the number behind -w, and the one behind -c is that of reports.
+    """
+    is_bsd = not _OF_BSD.isdisjoint(columns)
+    wait = _WAIT.search(command) if is_bsd else None
+    if wait is not None:
+        return round(float(wait[1]) * 1e6) or None
+    return importers_values.period_us((_COUNT if is_bsd else _LIMIT).sub(" ", command))
 
 
 def sniff_text(head: str) -> bool:
@@ -300,7 +345,7 @@ class _IostatReader:
     now: Report | None = None
     wall: float | None = None
     """The time of the next report."""
-    run: _IostatRun = field(default_factory=_IostatRun)
+    run: IostatRun = field(default_factory=IostatRun)
     has_heads: bool = False
     """A head of sar, of disks or anything else, has come."""
     headless: list[int] = field(default_factory=list)
@@ -314,11 +359,11 @@ class _IostatReader:
         elif not line.strip():
             if self.now is not None:
                 self.now.is_open = False
-        elif self._is_event(at, line) or self._of_sar(at, line):
+        elif self._is_event(at, line) or self._of_pmrep(at, line) or self._of_sar(at, line):
             yield Passed(TextSpan(at, at))
         elif self.now is None or self.now.begin is not None or not self.now.add(at, line):
             self.now = None
-            self.run, is_known = _begun(self.run, at, line)
+            self.run, is_known = begun(self.run, at, line)
             if is_known and (date := _DATE.search(line)) is not None:
                 self.clock.wall(f"{date[1]} 00:00:00")
             stamp = importers_values.moment(line)
@@ -329,12 +374,8 @@ class _IostatReader:
                 yield Passed(TextSpan(at, at))
 
     def _begin(self, at: int, columns: list[str], wall: float | None = None) -> Report:
-        run = self.run
-        self.now = Report(at, at, self.wall if wall is None else wall, columns)
-        self.now.run, self.now.begun, self.now.is_y = run.number, run.line, run.is_y
-        self.now.period_us = run.period_us
+        self.now = self.run.report(at, self.wall if wall is None else wall, columns)
         self.reports.append(self.now)
-        run.reports += 1
         self.wall = None
         return self.now
 
@@ -345,6 +386,26 @@ class _IostatReader:
             self.now = None
             self.run = replace(self.run, number=self.run.number + 1, line=at, reports=0)
         return event is not None
+
+    def _of_pmrep(self, at: int, line: str) -> bool:
+        """Take the first row of pmrep below a head that has no time; return whether the line is one.
+
+        The rows below it are read as those of sar.
+        """
+        report = self.now
+        stamped = _STAMP.fullmatch(line) if len(line) < _LONGEST else None
+        if report is None or stamped is None or self._in_sar or report.rows or report.wall is not None:
+            return False
+        if report.columns[0] != "Device":
+            return False  # sar's heads have DEV
+        when = self.clock.wall(stamped[1]) if len(stamped[2].split()) == len(report.columns) else None
+        if when is None:
+            return False
+        report.begin = when
+        if _is_not_available(stamped[2]):
+            return True
+        report.wall = when
+        return report.add(at, stamped[2])
 
     def _of_sar(self, at: int, line: str) -> bool:
         """Take a head or a row of sar; return whether the line is one, damaged or not."""
@@ -367,6 +428,8 @@ class _IostatReader:
             if is_like and not stamp:
                 report.damaged[at] = "a line of sar can't be read: its disk is left out of this report"
             return is_like
+        if _is_not_available(text):
+            return True
         if report.wall is not None and when != report.wall:
             begin, report = report.wall, self._begin(at, report.columns)
             report.begin = begin
@@ -389,6 +452,11 @@ class _IostatReader:
         return self.now is not None and self.now.begin is not None
 
 
+def _is_not_available(row: str) -> bool:
+    """Return whether a row has a name and no number: pmrep has no rates yet, or the device is gone."""
+    return {*row.split()[1:]} == {"N/A"}
+
+
 def _sar(line: str) -> tuple[str, list[str]]:
     """Return what sar prints before a row, and the columns if the line is a head; both empty for any other line."""
     stamped = _STAMP.fullmatch(line) if len(line) < _LONGEST else None
@@ -401,15 +469,15 @@ def is_head_of_sar(line: str) -> bool:
     return "DEV" in columns and not _STAMP.match(line.partition(stamp)[2])
 
 
-def _begun(run: _IostatRun, at: int, line: str) -> tuple[_IostatRun, bool]:
+def begun(run: IostatRun, at: int, line: str) -> tuple[IostatRun, bool]:
     """Return the run that this line belongs to, and whether it is a header or a command line of iostat."""
     header, command = _HEADER.match(line), _COMMAND.fullmatch(line.rstrip())
     if header is None and command is None:
         return run, False
-    following = _IostatRun(run.number + 1, at, run.host) if run.reports else run
+    following = IostatRun(run.number + 1, at, run.host) if run.reports else run
     if command is not None:
         following.is_y = any("y" in word for word in line.split() if _SHORT.fullmatch(word))
-        following.period_us = importers_values.period_us(_LIMIT.sub(" ", line))
+        following.command = line
     if header is not None:
         host = clean(header[1])
         if run.host and host != run.host:
@@ -443,12 +511,9 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
             yield Remark(_where(run[0]), importers_values.by_command(run[0].period_us))
         yield from _missing(run)
         kept, why = True, ""
-        if run[0].begin is None:
+        if run[0].begin is None and not run[0].is_interval:
             kept, why = kept_reports(
-                [(report.wall, report.rows) for report in run],
-                run[0].is_y,
-                of_run,
-                _BOOT if _is_solaris(run[0]) else "",
+                [(report.wall, report.rows) for report in run], run[0].is_y, of_run, _since(run[0])
             )
         if why:
             yield Remark(_where(run[0]), why)
@@ -524,7 +589,9 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
     """Yield remarks on values that no column has."""
     where = _where(reports[0])
     queues = any(_outstanding(dict.fromkeys(report.columns, 0.0)) is not None for report in reports)
-    means = "; outstanding I/Os are means" if queues else "; no column of outstanding I/Os: they are not known"
+    at_end = any(_QLEN in report.columns for report in reports)
+    means = f"; outstanding I/Os are {'those at the end' if at_end else 'means'}"
+    means = means if queues else "; no column of outstanding I/Os: they are not known"
     yield Remark(where, f"counts are rates x the interval, rounded{means}")
     plain = [report for report in reports if "tps" in report.columns]
     if plain:
@@ -532,13 +599,20 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
         yield Remark(
             where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
         )
+    if any("ms/t" in report.columns for report in reports):
+        yield Remark(where, "times are rounded to whole ms by iostat")
     if any(report.is_rounded for report in reports):
         yield Remark(where, "bytes are rounded to a digit after the point (-h)")
-    if any("r_await" not in report.columns and "tps" not in report.columns for report in reports):
+    if any(_is_timed_together(report.columns) for report in reports):
         yield Remark(where, "no separate times of reads and writes: the mean of both is taken for each")
     if any(_bytes(dict.fromkeys(report.columns, 0.0), "r") is None for report in reports):
         names = " ".join(reports[0].columns)
         yield Remark(where, clean(f"no column of bytes is known, so bytes are 0; columns: {names}", 300))
+
+
+def _is_timed_together(columns: Sequence[str]) -> bool:
+    """Return whether reads and writes are counted apart and timed together."""
+    return {"r_await", "ms/r", "tps"}.isdisjoint(columns)
 
 
 def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, skipped: bool) -> Iterator[Counts]:
@@ -548,7 +622,7 @@ def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, ski
         passed = None if before is None or report.wall is None else round((report.wall - before) * 1e6)
         length = length_s(report.rows)
         own = None if length is None else round(length * 1e6)
-        dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), options.interval_us)
+        dt = next((us for us in (report.dt_us, passed, own) if us and 0 < us <= _DAY_US), options.interval_us)
         if report.wall is None and before is not None:  # a time above the first report alone, as OSWatcher prints it
             report.wall = before + dt / 1e6
         before = report.wall
@@ -575,7 +649,7 @@ def _counts(where: TextSpan, rows: Mapping[str, Mapping[str, float]], options: I
                 add(kernel, options.flow(device, op), completed)
         if gauge is not None:
             outstanding[device] = gauge
-        if "actv" in values or gauge is not None:
+        if "actv" in values or _mean_outstanding(values) is not None:
             depths[device] = _depths(values, max(1, (where.dt_us or 0) // 1000))
     return Counts(where, kernel, outstanding, depths)
 
@@ -584,15 +658,17 @@ def _where(report: Report) -> TextSpan:
     return TextSpan(report.first, report.last)
 
 
-def _is_solaris(report: Report) -> bool:
-    return not {"svc_t", "asvc_t", "actv"}.isdisjoint(report.columns)
+def _since(report: Report) -> str:
+    """Return the begin of the first report, if the tool always prints one that is of no interval; else nothing."""
+    is_boot = not {"svc_t", "asvc_t", "actv", *_OF_BSD}.isdisjoint(report.columns)
+    return _BOOT if is_boot else report.since
 
 
 def _columns(line: str) -> list[str]:
     """Return the head's columns; empty for any other line."""
-    words = line.split()
+    words = line.removeprefix("# ").split()
     names = {word.lower() for word in words}
-    known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t"}
+    known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t", "ms/t"}
     is_last = bool(words) and words[-1].lower() in _DEVICES
     named = bool(words) and (is_last or words[0].rstrip(":").lower() in _DEVICES)
     plain = named and "tps" in names and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
@@ -616,6 +692,11 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
         return None
     values = {column: _value(column, number) for column, number in zip(names, numbers, strict=True)}
     return (clean(name, _LONGEST), values) if all(0 <= value <= _MAX_RATE for value in values.values()) else None
+
+
+def _has_unit(word: str) -> bool:
+    number = _NUMBER.match(word)
+    return number is not None and number[2] in _POWERS
 
 
 def _value(column: str, text: str) -> float:
@@ -647,8 +728,9 @@ def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
     if "tps" in values:
         return {UNKNOWN_OP: _done(values["tps"], _bytes(values, "") or 0.0, (either, None), seconds)}
     if values.keys().isdisjoint(("svc_t", "asvc_t")):
+        timed = _FREEBSD if "ms/t" in values else _LINUX
         means: dict[str, tuple[str, tuple[float | None, float | None]]] = {
-            op: (name, (values.get(wait, either), None)) for op, (name, wait) in _LINUX.items()
+            op: (name, (values.get(wait, either), values.get(QUEUE_MS))) for op, (name, wait) in timed.items()
         }
     else:
         wait_ms = values.get("wsvc_t")
@@ -682,7 +764,7 @@ def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
     """Return the means, rounded; None without a column of them."""
     if "actv" in values:
         return Outstanding(round(values["actv"]), round(values["wait"]) if "wait" in values else None)
-    mean = _mean_outstanding(values)
+    mean = values.get(_QLEN, _mean_outstanding(values))
     return None if mean is None else Outstanding(round(mean), None)
 
 
@@ -717,23 +799,35 @@ def _spread(mean: float, busy_percent: float | None, ms: int) -> dict[int, int]:
     return {end: n for end, n in counts.items() if n}
 
 
-_RENAMED = {"util": "%util", "rrqm": "%rrqm", "wrqm": "%wrqm", "drqm": "%drqm"}
+_RENAMED = {
+    "util": "%util",
+    "rrqm": "%rrqm",
+    "wrqm": "%wrqm",
+    "drqm": "%drqm",
+    "util-percent": "%util",
+    **{name: f"{name}/s" for name in ("rkB", "wkB", "dkB", "rd_sec", "wr_sec")},
+}
+"""Key of iostat's and of sadf's JSON -> column."""
+_SECTORS = ("rd_sec", "wr_sec", "dc_sec")
+"""Keys of sadf that repeat rkB, wkB and dkB."""
+_DISK_KEYS = ("disk_device", "disk-device")
+"""Keys of a device's name: of iostat and of sadf."""
 
 
 def sniff_json(head: str) -> bool:
-    """Return whether it is nested as sysstat's JSON is."""
+    """Return whether it is nested as sysstat's JSON is: iostat's, or that of sadf."""
     return '"sysstat"' in head
 
 
 def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each `statistics` entry with disks."""
     all_reports: list[Report] = []
-    for number, (where, value) in enumerate(documents(lines, "sysstat")):
+    for where, value in documents(lines, "sysstat"):
         yield Passed(where)
         if isinstance(value, str):
             yield Remark(where, f"iostat: {value}", 1, is_incomplete=True)
             continue
-        reports = _reports_of(value, where, number)
+        reports = _reports_of(value, where, all_reports[-1].run + 1 if all_reports else 0)
         _drop_partial(reports)
         all_reports += (report for report in reports if report.rows or report.damaged)
     yield from found(all_reports, options)
@@ -747,23 +841,47 @@ def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Rep
         if len(hosts) > 1:
             raise RecordingError(f"it is of {len(hosts):,} hosts; import each by itself")
         for host in hosts:
+            boots = _boots(host)
             for statistics in host["statistics"]:
-                disks = [
-                    (clean(str(disk["disk_device"]), _LONGEST), _values(disk)) for disk in statistics.get("disk", ())
-                ]
-                stamp = statistics.get("timestamp")
-                wall = importers_values.moment(stamp) if isinstance(stamp, str) else None
+                disks = [(_disk_name(disk), _values(disk)) for disk in statistics.get("disk", ())]
+                wall, dt_us = _json_time(statistics.get("timestamp"))
                 columns = sorted({name for _, values in disks for name in values})
-                report = Report(where.first, where.last, wall, columns, dict(reversed(disks)))
-                report.run, report.begun = run, where.first
+                report = Report(where.first, where.last, wall, columns, dict(reversed(disks)), dt_us=dt_us)
+                report.is_interval = dt_us is not None
+                boot = sum(wall is not None and wall >= boot for boot in boots)
+                report.run, report.begun = run + boot, where.first
                 reports.append(report)
                 twice = len(disks) - len(report.rows)
                 if twice:
                     why = f"rows of a disk that has another in the same report: {twice:,}; the first one is taken"
                     report.damaged[where.first] = why
     except (KeyError, TypeError, AttributeError, OverflowError):
-        raise RecordingError("it is no JSON of iostat: a key of sysstat is missing or of another kind") from None
+        raise RecordingError(
+            "it is no JSON of iostat or sadf: a key of sysstat is missing or of another kind"
+        ) from None
     return reports
+
+
+def _disk_name(disk: Mapping[str, Any]) -> str:
+    key = next((key for key in _DISK_KEYS if key in disk), _DISK_KEYS[0])
+    return clean(str(disk[key]), _LONGEST)
+
+
+def _json_time(stamp: Any) -> tuple[float | None, int | None]:
+    """Return the time of a report, and its length in us, which sadf's JSON has."""
+    if isinstance(stamp, str):
+        return importers_values.moment(stamp), None
+    if not isinstance(stamp, dict):
+        return None, None
+    wall = importers_values.moment(f"{stamp.get('date', '')} {stamp.get('time', '')}")
+    seconds = whole(stamp.get("interval"), _DAY_US // 1_000_000)
+    return wall, 1_000_000 * seconds if seconds else None
+
+
+def _boots(host: Mapping[str, Any]) -> list[float]:
+    """Return the times at which a host was restarted, which sadf's JSON has."""
+    walls = [_json_time(restart.get("boot"))[0] for restart in host.get("restarts", ())]
+    return [wall for wall in walls if wall is not None]
 
 
 def _drop_partial(reports: list[Report]) -> None:
@@ -777,8 +895,9 @@ def _drop_partial(reports: list[Report]) -> None:
 
 
 def _values(disk: Mapping[str, Any]) -> dict[str, float]:
+    repeated = _SECTORS if "rkB" in disk else ()
     return {
         _RENAMED.get(name, name): float(value)
         for name, value in disk.items()
-        if type(value) in (int, float) and 0 <= value <= 1e12  # noqa: PLR2004
+        if type(value) in (int, float) and 0 <= value <= 1e12 and name not in repeated  # noqa: PLR2004
     }

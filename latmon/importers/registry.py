@@ -19,16 +19,21 @@ from typing import Any, NamedTuple
 from latmon import __version__
 from latmon.capture import target
 from latmon.importers import (
+    aix,
     bcc,
     blktrace,
     bpftrace,
+    bsd,
     counters,
     dtrace,
     esx,
     fio,
     iostat,
     latmon,
+    nfs,
+    sadf,
     source,
+    tops,
     unwrap,
     values,
     zpool,
@@ -82,7 +87,7 @@ FORMATS = tuple(
         ),
         ("latmon-csv", "latmon's own buckets, as `export --to csv --buckets`", latmon.sniff_csv, latmon.read_csv, True),
         ("fio", "fio --output-format=json+, json or normal,json+", fio.sniff_fio, fio.read_fio),
-        ("iostat-json", "iostat -o JSON (Linux), with -x or without", iostat.sniff_json, iostat.read_json),
+        ("iostat-json", "iostat -o JSON, with -x or without; sadf -j", iostat.sniff_json, iostat.read_json),
         ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace.sniff_json, bpftrace.read_json),
         ("vscsistats", "vscsiStats -p all -c (ESX)", esx.sniff_histograms, esx.read_histograms),
         ("esxtop", "esxtop -b (ESX): disk devices, NFS volumes and virtual disks", esx.sniff_esxtop, esx.read_esxtop),
@@ -103,10 +108,17 @@ FORMATS = tuple(
         ("taskq", "kstat -c taskq, with -p or without", dtrace.sniff_taskq, dtrace.read_taskq),
         (
             "iostat",
-            "iostat of Linux, with -x or without; -x and -xn of Solaris and illumos",
+            "iostat of Linux, with -x or without; -x of Solaris, illumos and FreeBSD; pmrep :iostat-dktx",
             iostat.sniff_text,
             iostat.read_text,
         ),
+        ("gstat", "gstat -b, gstat -C (FreeBSD)", bsd.sniff_gstat, bsd.read_gstat),
+        ("iostat-bsd", "iostat of FreeBSD and macOS without -x: no times", bsd.sniff_plain, bsd.read_plain),
+        ("iostat-aix", "iostat -D, -lD (AIX)", aix.sniff, aix.read),
+        ("nfsiostat", "nfsiostat (nfs-utils)", nfs.sniff, nfs.read),
+        ("atop", "atop -P DSK: no times", tops.sniff_atop, tops.read_atop),
+        ("biotop", "biotop (bcc, libbpf-tools)", tops.sniff_biotop, tops.read_biotop),
+        ("sadf", "sadf -d FILE -- -d: sar's disks with semicolons", sadf.sniff, sadf.read),
         ("prometheus", "scrapes of node_exporter, ebpf_exporter", counters.sniff_prometheus, counters.read_prometheus),
         ("kstat", "kstat -p of disks, twice (Solaris, illumos)", counters.sniff_kstat, counters.read_kstat),
         ("smart-log", "nvme smart-log, as text or -o json, twice", counters.sniff_smart, counters.read_smart),
@@ -148,7 +160,18 @@ def _is_text(text: str) -> bool:
     return any(known_format.sniff(text) for known_format in FORMATS)
 
 
-_COMMANDS = ("iostat", "zpool", "sar", *(name for tracer in bcc.TRACERS for name in tracer.commands.split()))
+_COMMANDS = (
+    "iostat",
+    "nfsiostat",
+    "gstat",
+    "sadf",
+    "pmrep",
+    "atop",
+    "biotop",
+    "zpool",
+    "sar",
+    *(name for tracer in bcc.TRACERS for name in tracer.commands.split()),
+)
 _TOOLS = unwrap.Tools(
     _is_text, _has_time, re.compile(rf"(?:{'|'.join(_COMMANDS)}|{bcc.FILE_SYSTEM.pattern})(?:-bpfcc|\.py)?")
 )
@@ -262,7 +285,7 @@ def read_text(
 
 _LACKS = {
     "fio": "it has no job with I/Os",
-    "iostat-json": "none of its statistics has a disk: run iostat without -c",
+    "iostat-json": "none of its statistics has a disk: run iostat without -c, or sadf -j FILE -- -d",
     "bpftrace-json": "none of its maps is a hist or an lhist with a count",
     "vscsistats": "none of its histograms is of latencies or of outstanding I/Os with a count",
     "esxtop": "none of its columns is one of a disk device, an NFS volume or a virtual disk",
@@ -272,6 +295,13 @@ _LACKS = {
     "bpftrace": "no map of hist() or lhist() has a row with a count",
     "emlxsoverhead": "no row is below its head",
     "scsi.d": "it has no line of a command's end (`<-`)",
+    "gstat": "no row of a disk is below its head",
+    "iostat-bsd": "no row is below its head",
+    "iostat-aix": "no disk has numbers for reads, writes and the queue",
+    "nfsiostat": "no mount has numbers",
+    "atop": "its only sample is since the boot (--first-report keep)",
+    "biotop": "no row is below its head",
+    "sadf": "no row of a disk is below its head",
     "iostat": "no row of a disk is below its head; iostat -z prints none of an idle disk",
     "prometheus": (
         "no sample is a counter of node_exporter's disks (node_disk_...) or a bucket of ebpf_exporter "

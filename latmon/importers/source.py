@@ -38,6 +38,18 @@ _WITH_HEADER = 16 + zlib.MAX_WBITS
 _HEADER = b'{"type":"header","format":'
 """Begin of a recording of latmon."""
 _UTF16 = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_BINARY = (
+    (b"\x96\xd5", "a binary file of sar", "sadf -d {} -- -d"),
+    (b"\xef\xbe\xed\xfe", "a binary file of atop", "atop -r {} -P DSK"),
+    (b"\x00\x00\x00\x84\x50\x05\x26", "an archive of PCP", "pmrep -a {} :iostat-dktx"),
+    (b"\xfd7zXZ\0", "compressed by xz", "xz -dc {}"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc {}"),
+    (b"BZh", "compressed by bzip2", "bzip2 -dc {}"),
+)
+"""Begin of a file that is no text, what it is, and the command that makes text of it.
+
+SYSSTAT_MAGIC of sysstat's sa.h, MYMAGIC of atop's rawlog.h, PM_LOG_MAGIC of PCP's libpcp.h behind a length.
+"""
 _PROBED = 200
 """Bytes that show UTF-16 without a mark: NULs in each odd or each even place."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -75,8 +87,7 @@ def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
     """
     raw = _unpacked(raw, name) if raw.startswith(_GZIP) else raw
     raw = _as_utf8(raw, name).rstrip(b"\0")
-    if b"\0" in raw:
-        raise RecordingError(f"{name} is not text: it contains NUL bytes")
+    _refuse_binary(raw, name)
     if not raw.strip():
         raise RecordingError(f"{name} is empty")
     if raw.count(b"\n") + raw.count(b"\r") > 2 * MAX_LINES or raw.count(b"\n") >= MAX_LINES:
@@ -100,6 +111,15 @@ def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
     if longest > (MAX_JSON if _has_long_lines(texts) else MAX_LINE):
         raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
     return texts, numbers
+
+
+def _refuse_binary(raw: bytes, name: str) -> None:
+    """Raise RecordingError if a file is no text."""
+    for begin, what, command in _BINARY:
+        if raw.startswith(begin):
+            raise RecordingError(f"{name} is {what}: import what `{command.format(name)}` prints")
+    if b"\0" in raw:
+        raise RecordingError(f"{name} is not text: it contains NUL bytes")
 
 
 def _unpacked(raw: bytes, name: str) -> bytes:
@@ -344,6 +364,13 @@ _UNREAD = tuple(
             r"\d{1,2}:\d{2}:\d{2}(?: [AP]M)?\s+(?:CPU|IFACE|kbmem|proc/s|runq-sz|pgpgin|INTR|tps\s+rtps)\b",
             "a table of sar that is not of devices: run sar -d",
         ),
+        (r"# hostname;interval;timestamp;", "a table of sadf that is not of devices: run sadf -d FILE -- -d"),
+        (
+            r"[^;\s#][^;]{0,255};-?\d{1,9};[\d :./TUC-]{8,40};\S+;",
+            "a row of sadf -d without the head that names its columns: copy the head, too",
+        ),
+        (r"\S+\t-?\d+\t[\d :UTC-]{8,40}\t\S+\t\S+\t[\d.,]+", "lines of sadf -p: run sadf -d FILE -- -d"),
+        (r"<sysstat\b|<!DOCTYPE sysstat\b", "XML of sysstat: run sadf -d FILE -- -d, or iostat -o JSON"),
         (
             r"\d{1,2}:\d{2}:\d{2}(?: [AP]M)?(?:\s+\S+)?(?:\s+\d+[.,]\d\d){5,}\s*\Z",
             "a row of sar or iostat with its time, without the head that names its columns: copy the head, too",

@@ -24,7 +24,16 @@ ROW = re.compile(r'\s*(?:[\[(]?-?\d[\d.,:)KMG ]*(?:\s|\Z)|\w+\s+\d|.{1,20}\s\[\d
 INNER = {"bpftrace": "[", "bcc": " -> ", "iolatency": " -> "}
 SINGLE = (
     *("emlxsoverhead", "scsi.d", "max_sd", "esxtop.txt", "esxtop_nfs.txt", "esxtop_paths.txt"),
-    *("events_disks.txt", "events_files.txt", "events_async.txt", "events_iosnoop.txt", "zpool_zfs23_lp.txt"),
+    *(
+        "biotop.txt",
+        "iostat_macos.txt",
+        "pmrep_iostat.txt",
+        "events_disks.txt",
+        "events_files.txt",
+        "events_async.txt",
+        "events_iosnoop.txt",
+        "zpool_zfs23_lp.txt",
+    ),
 )
 """Each row of these is an I/O, a sample or a number by itself."""
 

@@ -5,6 +5,7 @@
 
 import csv
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -91,6 +92,17 @@ def esxtop(text: str) -> int:
     return sum(round(float(sample[at]) * s) for sample, s in zip(samples, seconds, strict=True) for at in places)
 
 
+def awk(program: str) -> Callable[[str], int]:
+    """Return what an awk program prints for a text; `add(rate)` adds I/Os, rounded, of `s` seconds."""
+    whole = f"function add(rate) {{ n += int(rate * s + .5) }} BEGIN {{ s = 1 }} {program} END {{ print n }}"
+
+    def total(text: str) -> int:
+        done = subprocess.run(["awk", whole], input=text, capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    return total
+
+
 class Golden(NamedTuple):
     """A golden: what printed it, whether it ran or was written after the tool's sources, its total by a pattern."""
 
@@ -153,6 +165,47 @@ GOLDENS = {
     "esxtop.txt": Golden("esxtop", "esxtop -b", SOURCES, esxtop),
     "esxtop_nfs.txt": Golden("esxtop", "esxtop -b, volumes of NFS", SOURCES, esxtop),
     "esxtop_paths.txt": Golden("esxtop", "esxtop -b, paths and worlds", SOURCES, esxtop),
+    "sadf_d.txt": Golden("sadf", "sadf -d (sysstat 12.6.1)", HERE, awk('BEGIN { FS = ";" } !/^#/ { add($5) }')),
+    "sadf_dh.txt": Golden(
+        "sadf",
+        "sadf -dh (sysstat 12.6.1)",
+        HERE,
+        awk('BEGIN { FS = ";" } !/^#/ { for (at = 5; at <= NF; at += 9) add($at) }'),
+    ),
+    "sadf.json": Golden(
+        "iostat-json",
+        "sadf -j (sysstat 12.6.1)",
+        HERE,
+        awk('match($0, /"tps": [0-9.]+/) { add(substr($0, RSTART + 7, RLENGTH - 7)) }'),
+    ),
+    "pmrep_iostat.txt": Golden(
+        "iostat",
+        "pmrep :iostat-dktx (PCP 6.0.3)",
+        HERE,
+        awk('$2 == "vda" && $3 != "N/A" { add($3); add($9); add($15); add($21) }'),
+    ),
+    "freebsd_iostat_x.txt": Golden(
+        "iostat", "iostat -x (FreeBSD)", SOURCES, awk("BEGIN { s = 5 } /^a?da/ && seen[$1]++ { add($2); add($3) }")
+    ),
+    "gstat.txt": Golden("gstat", "gstat -b", SOURCES, awk("/^dT/ { s = $2 + 0 } /[|]/ { add($3); add($6) }")),
+    "gstat_csv.txt": Golden(
+        "gstat", "gstat -C", SOURCES, awk('BEGIN { FS = ","; s = 1.012 } NR > 1 { add($5); add($8) }')
+    ),
+    "iostat_macos.txt": Golden(
+        "iostat-bsd", "iostat (macOS)", SOURCES, awk("BEGIN { s = 2 } /^ *[0-9]/ && row++ { add($2); add($5) }")
+    ),
+    "aix_iostat_d.txt": Golden(
+        "iostat-aix", "iostat -D (AIX)", SOURCES, awk("BEGIN { s = 5 } / [rw]ps/ { getline; add($1) }")
+    ),
+    "aix_iostat_ld.txt": Golden("iostat-aix", "iostat -lD (AIX)", SOURCES, awk("/^hdisk/ { add($7); add($13) }")),
+    "nfsiostat.txt": Golden(
+        "nfsiostat",
+        "nfsiostat (nfs-utils 2.6)",
+        SOURCES,
+        awk("/mounted on/ { report++ } /avg RTT/ { getline; if (report > 1) add($1) }"),
+    ),
+    "atop_dsk.txt": Golden("atop", "atop -P DSK (atop 2.8)", HERE, awk("/^DSK/ && row++ { n += $9 + $11 + $13 }")),
+    "biotop.txt": Golden("biotop", "biotop (bcc)", SOURCES, awk("/ [RW] .*xvd/ { n += $(NF - 2) }")),
     "trace_cmd.txt": Golden("ftrace", "trace-cmd 3.1.6", HERE, 28),
 }
 
