@@ -50,6 +50,153 @@ DECLARED_GROUPS = tuple(dict.fromkeys(table.group for table in TABLES if table.r
 GROUPS = tuple(dict.fromkeys((*_SCRIPT_GROUPS, *DECLARED_GROUPS)))
 """always: from the first frame to the last. trace: `latmon trace` alone. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
+NAMED = ("dev", "handler", "thread", "other", "instead")
+"""Parts, and fields of records, that DTrace's scripts print as names."""
+WIDTHS = {
+    "bucket": 8,
+    "dev": 32,
+    "handler": 31,
+    "thread": 31,
+    "other": 31,
+    "depth": 16,
+    "cpu": 16,
+    "priority": 16,
+    "wait": 4,
+    "call": 4,
+    "process": 24,
+    "status": 9,
+}
+"""Bits of a part where the reader packs the key; 8 of all others."""
+_TABLE_ROLES = {
+    "softirqs": "softirq",
+    "handlers": "handler",
+    "wake-ups": "wakeup",
+    "issues": "issue",
+    "issuers": "cgroup",
+    "processes": "process",
+    "sizes": "size_latency",
+    "files": "file",
+}
+TABLE_ROLES: dict[str, str] = {
+    **_TABLE_ROLES,
+    **{
+        table.name: f"{table.export_name}_"
+        for table in TABLES
+        if table.group in DECLARED_GROUPS and table.roles and table.name not in _TABLE_ROLES
+    },
+}
+"""Table of the tracer -> the beginning of the roles of its maps, or of its record's name."""
+STACKS = ("cause", "completer", "raiser", "file_asleep")
+WAITS = ("cause", "file_asleep")
+"""Roles whose script has a kernel stack in place of the code in `context`; those in WAITS name waits by functions."""
+FEED_STAGES = ("histogram", "sum", "max", "by_total")
+TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
+"""Times of one I/O; `resume` is a record of its own, after the I/O completed."""
+RECORDS: dict[str, tuple[str, ...]] = {
+    "slow": (
+        *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
+        *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
+        *("dispatch_us", "admission_us", "inserted_us", "status"),
+    ),
+    "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
+    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us", "cpu"),
+    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
+    "handler": ("handler", "irq", "caller"),
+    "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
+    "thread": ("thread", "priority", "policy", "flags"),
+    "limit": ("dev", "value"),
+    "path": ("thread", "bytes"),
+    "file": (
+        *("thread", "dev", "call", "wait", "begun_ns", "total_us", "bytes", "offset"),
+        *("disk", "sector", "sector_end", "pid"),
+    ),
+    "split": ("thread", "begun_ns", "own_io_us", "cpu_us", "asleep_us", "longest_us", "holder"),
+}
+"""A record line's kind -> the fields that it may have. All are integers except rwbs, a word of letters."""
+TEXTS = {
+    "slow": "comm",
+    "waiting": "comm",
+    "resumed": "comm",
+    "late": "comm",
+    "handler": "name",
+    "issue": "",
+    "thread": "comm",
+    "limit": "name",
+    "path": "name",
+    "file": "comm",
+    "split": "stack",
+}
+UNFOLLOWED_FROM = 64
+"""Codes of a path part: below it `paths`, from it on `unfollowed`."""
+_OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
+_RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+MAX_IN_RANGE = 1 << 62
+"""Greater numbers can't be compared by the sign of a difference."""
+MAX_BYTES = 64 * 1024
+_NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
+_OPTIONAL = (
+    *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
+    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless", "sources", "ran_on"),
+    "script",
+)
+_MERGED = ("parameters", "keys", "maps", "includes", "absent", "records")
+_NOT_YAML = (yaml.YAMLError, RecursionError)
+"""The latter of deep nesting."""
+_COMMENT = {
+    "bpftrace": re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE),
+    "dtrace": re.compile(r"^\s*/\*.*?\*/[ \t]*\n|^\s*\n", re.MULTILINE | re.DOTALL),
+}
+_SUFFIX = {"bpftrace": ".bt", "dtrace": ".d"}
+_EVERY_FUNCTION = re.compile(r"fbt:[^:]*:[^:]*[*?\[][^:]*:|fbt:[^:]*::")
+_MACRO = re.compile(r"^(?P<indent>\t*)\$(?P<index>\w+) = (?P<name>\w*bucket)\(\$(?P<value>\w+)\);$", re.MULTILINE)
+_BUCKETS = {
+    "bucket": r"""
+\g<indent>$v = $\g<value>; $e = (uint64)0;
+\g<indent>if ($v >= 65536) { $e = 16; $v = $v >> 16; }
+\g<indent>if ($v >= 256) { $e = $e + 8; $v = $v >> 8; }
+\g<indent>if ($v >= 16) { $e = $e + 4; $v = $v >> 4; }
+\g<indent>if ($v >= 4) { $e = $e + 2; $v = $v >> 2; }
+\g<indent>if ($v >= 2) { $e = $e + 1; }
+\g<indent>$\g<index> = $\g<value>;
+\g<indent>if ($e >= 3) { $\g<index> = (($e - 2) << 3) + (($\g<value> >> ($e - 3)) & 7); }
+""".strip("\n"),
+    "branchless_bucket": r"""
+\g<indent>$v = ($\g<value> >> 3) | 1;
+\g<indent>$e = (((uint64)65535 - $v) >> 63) << 4; $v = $v >> $e;
+\g<indent>$a = (((uint64)255 - $v) >> 63) << 3; $v = $v >> $a; $e = $e + $a;
+\g<indent>$a = (((uint64)15 - $v) >> 63) << 2; $v = $v >> $a; $e = $e + $a;
+\g<indent>$a = (((uint64)3 - $v) >> 63) << 1; $v = $v >> $a; $e = $e + $a + ($v >> 1);
+\g<indent>$\g<index> = ($e << 3) + ($\g<value> >> $e);
+""".strip("\n"),
+}
+"""Macros such as `$i = bucket($u);` of bpftrace's scripts: model.histogram.bucket_index of $u below 2^32, which the
+verifier accepts without a loop. They use $v, $e (the exponent of two) and $a. A program with several values needs the
+one without branches, because the verifier follows each path."""
+_TRACED = re.compile(r"\btraced\(([$>\w-]+)\)")
+_FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] != 0)"
+"""Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
+run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices; its values are when they were
+added, in ns of CLOCK_BOOTTIME, else 0."""
+_SAMPLED = re.compile(r"\bsampled\(([$>\w-]+)\)")
+COARSER = "@traced[(uint64)4294967297]"
+"""In bpftrace's scripts: how much coarser the sample is than at the start, a power of two less one."""
+_SAMPLE = (
+    r"((((uint64)\1 * 2654435761) >> 20) % {{one_in}} == 0"
+    rf" && ((((uint64)\1 * 2654435761) >> 20) & {COARSER}) == 0)"
+)
+"""Macro `sampled($number)` of bpftrace's scripts: whether an I/O with this number is one of the sample, which is fixed
+at the start (`one_in`) and made coarser by an entry of the same map: one I/O in value + 1, a power of two."""
+_ELAPSED = re.compile(r"\belapsed_us\(([$\w.]+), ([$\w.]+)\)")
+_US_BETWEEN = r"(\2 / 1000 - \1 / 1000)"
+"""Macro `elapsed_us($begin, $end)` of bpftrace's scripts: microseconds between two stamps in ns.
+
+Each stamp is truncated by itself: such differences are right on average, and those of consecutive stamps add up. A
+truncated difference is 0.5 us low on average, which is a tenth of the time of a fast device.
+"""
+_LLQUANTIZE = re.compile(r"\bllquantize\((?P<value>.+?), 2, 3, 34, 16(?P<weight>(?:, .+)?)\);")
+"""A histogram of eighths of a microsecond in a D script, at BITS."""
+_KEY_BITS = 63
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def _declared_roles() -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -107,86 +254,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     **DECLARED_ROLES,
 }
 """A map's role -> the parts that its key must have."""
-NAMED = ("dev", "handler", "thread", "other", "instead")
-"""Parts, and fields of records, that DTrace's scripts print as names."""
-WIDTHS = {
-    "bucket": 8,
-    "dev": 32,
-    "handler": 31,
-    "thread": 31,
-    "other": 31,
-    "depth": 16,
-    "cpu": 16,
-    "priority": 16,
-    "wait": 4,
-    "call": 4,
-    "process": 24,
-    "status": 9,
-}
-"""Bits of a part where the reader packs the key; 8 of all others."""
-_TABLE_ROLES = {
-    "softirqs": "softirq",
-    "handlers": "handler",
-    "wake-ups": "wakeup",
-    "issues": "issue",
-    "issuers": "cgroup",
-    "processes": "process",
-    "sizes": "size_latency",
-    "files": "file",
-}
-TABLE_ROLES: dict[str, str] = {
-    **_TABLE_ROLES,
-    **{
-        table.name: f"{table.export_name}_"
-        for table in TABLES
-        if table.group in DECLARED_GROUPS and table.roles and table.name not in _TABLE_ROLES
-    },
-}
-"""Table of the tracer -> the beginning of the roles of its maps, or of its record's name."""
-STACKS = ("cause", "completer", "raiser", "file_asleep")
-WAITS = ("cause", "file_asleep")
-"""Roles whose script has a kernel stack in place of the code in `context`; those in WAITS name waits by functions."""
-FEED_STAGES = ("histogram", "sum", "max", "by_total")
 PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
-TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
-"""Times of one I/O; `resume` is a record of its own, after the I/O completed."""
-RECORDS: dict[str, tuple[str, ...]] = {
-    "slow": (
-        *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
-        *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
-        *("dispatch_us", "admission_us", "inserted_us", "status"),
-    ),
-    "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
-    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us", "cpu"),
-    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
-    "handler": ("handler", "irq", "caller"),
-    "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
-    "thread": ("thread", "priority", "policy", "flags"),
-    "limit": ("dev", "value"),
-    "path": ("thread", "bytes"),
-    "file": (
-        *("thread", "dev", "call", "wait", "begun_ns", "total_us", "bytes", "offset"),
-        *("disk", "sector", "sector_end", "pid"),
-    ),
-    "split": ("thread", "begun_ns", "own_io_us", "cpu_us", "asleep_us", "longest_us", "holder"),
-}
-"""A record line's kind -> the fields that it may have. All are integers except rwbs, a word of letters."""
-TEXTS = {
-    "slow": "comm",
-    "waiting": "comm",
-    "resumed": "comm",
-    "late": "comm",
-    "handler": "name",
-    "issue": "",
-    "thread": "comm",
-    "limit": "name",
-    "path": "name",
-    "file": "comm",
-    "split": "stack",
-}
-UNFOLLOWED_FROM = 64
-"""Codes of a path part: below it `paths`, from it on `unfollowed`."""
-_OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +350,6 @@ class Parameter:
         return ranges
 
 
-_RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
-MAX_IN_RANGE = 1 << 62
-"""Greater numbers can't be compared by the sign of a difference."""
-
-
 def overlap(ranges: Iterable[tuple[int, int]]) -> str:
     """Return bpftrace's condition that $low to $high overlaps one of the ranges; without any it holds.
 
@@ -356,73 +419,6 @@ class Checks:
         if at_most is not None and len(value) > at_most:
             raise self.fail(where, f"must have at most {at_most}")
         return tuple(self.text(each, where) for each in value)
-
-
-MAX_BYTES = 64 * 1024
-_NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
-_OPTIONAL = (
-    *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
-    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless", "sources", "ran_on"),
-    "script",
-)
-_MERGED = ("parameters", "keys", "maps", "includes", "absent", "records")
-_NOT_YAML = (yaml.YAMLError, RecursionError)
-"""The latter of deep nesting."""
-_COMMENT = {
-    "bpftrace": re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE),
-    "dtrace": re.compile(r"^\s*/\*.*?\*/[ \t]*\n|^\s*\n", re.MULTILINE | re.DOTALL),
-}
-_SUFFIX = {"bpftrace": ".bt", "dtrace": ".d"}
-_EVERY_FUNCTION = re.compile(r"fbt:[^:]*:[^:]*[*?\[][^:]*:|fbt:[^:]*::")
-_MACRO = re.compile(r"^(?P<indent>\t*)\$(?P<index>\w+) = (?P<name>\w*bucket)\(\$(?P<value>\w+)\);$", re.MULTILINE)
-_BUCKETS = {
-    "bucket": r"""
-\g<indent>$v = $\g<value>; $e = (uint64)0;
-\g<indent>if ($v >= 65536) { $e = 16; $v = $v >> 16; }
-\g<indent>if ($v >= 256) { $e = $e + 8; $v = $v >> 8; }
-\g<indent>if ($v >= 16) { $e = $e + 4; $v = $v >> 4; }
-\g<indent>if ($v >= 4) { $e = $e + 2; $v = $v >> 2; }
-\g<indent>if ($v >= 2) { $e = $e + 1; }
-\g<indent>$\g<index> = $\g<value>;
-\g<indent>if ($e >= 3) { $\g<index> = (($e - 2) << 3) + (($\g<value> >> ($e - 3)) & 7); }
-""".strip("\n"),
-    "branchless_bucket": r"""
-\g<indent>$v = ($\g<value> >> 3) | 1;
-\g<indent>$e = (((uint64)65535 - $v) >> 63) << 4; $v = $v >> $e;
-\g<indent>$a = (((uint64)255 - $v) >> 63) << 3; $v = $v >> $a; $e = $e + $a;
-\g<indent>$a = (((uint64)15 - $v) >> 63) << 2; $v = $v >> $a; $e = $e + $a;
-\g<indent>$a = (((uint64)3 - $v) >> 63) << 1; $v = $v >> $a; $e = $e + $a + ($v >> 1);
-\g<indent>$\g<index> = ($e << 3) + ($\g<value> >> $e);
-""".strip("\n"),
-}
-"""Macros such as `$i = bucket($u);` of bpftrace's scripts: model.histogram.bucket_index of $u below 2^32, which the
-verifier accepts without a loop. They use $v, $e (the exponent of two) and $a. A program with several values needs the
-one without branches, because the verifier follows each path."""
-_TRACED = re.compile(r"\btraced\(([$>\w-]+)\)")
-_FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] != 0)"
-"""Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
-run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices; its values are when they were
-added, in ns of CLOCK_BOOTTIME, else 0."""
-_SAMPLED = re.compile(r"\bsampled\(([$>\w-]+)\)")
-COARSER = "@traced[(uint64)4294967297]"
-"""In bpftrace's scripts: how much coarser the sample is than at the start, a power of two less one."""
-_SAMPLE = (
-    r"((((uint64)\1 * 2654435761) >> 20) % {{one_in}} == 0"
-    rf" && ((((uint64)\1 * 2654435761) >> 20) & {COARSER}) == 0)"
-)
-"""Macro `sampled($number)` of bpftrace's scripts: whether an I/O with this number is one of the sample, which is fixed
-at the start (`one_in`) and made coarser by an entry of the same map: one I/O in value + 1, a power of two."""
-_ELAPSED = re.compile(r"\belapsed_us\(([$\w.]+), ([$\w.]+)\)")
-_US_BETWEEN = r"(\2 / 1000 - \1 / 1000)"
-"""Macro `elapsed_us($begin, $end)` of bpftrace's scripts: microseconds between two stamps in ns.
-
-Each stamp is truncated by itself: such differences are right on average, and those of consecutive stamps add up. A
-truncated difference is 0.5 us low on average, which is a tenth of the time of a fast device.
-"""
-_LLQUANTIZE = re.compile(r"\bllquantize\((?P<value>.+?), 2, 3, 34, 16(?P<weight>(?:, .+)?)\);")
-"""A histogram of eighths of a microsecond in a D script, at BITS."""
-_KEY_BITS = 63
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def _expanded(match: re.Match[str]) -> str:

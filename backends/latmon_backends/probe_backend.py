@@ -61,6 +61,8 @@ _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the tracer's probes before a capture goes on without."""
 _SETTLES = 0.3
 """Share of an interval. The tracer has ticks of its own and prints much more."""
+_MOST = 64
+"""Limits of one device."""
 
 
 class ProbeTool(AnyTool, Protocol):
@@ -307,10 +309,6 @@ class ProbeBackend(ABC):
 
 def _difference(now: int | None, before: int | None) -> int | None:
     return None if now is None or before is None else now - before
-
-
-_MOST = 64
-"""Limits of one device."""
 
 
 class ReportedLimits:

@@ -101,6 +101,8 @@ Point = tuple[float, Any]
 """Evaluation time in s since 1970, and a number as text or a histogram as JSON."""
 _Answer = tuple[Labels, list[Point]]
 """A series of an answer: its labels and points."""
+_NAMED = 3
+"""Findings that the notice names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -827,10 +829,6 @@ class PrometheusBackend:
         known = sorted(_finding(labels, store.rows) for labels, _ in answers)
         text = f"; {len(known)} finding{'s' * (len(known) != 1)}: {', '.join(known[:_NAMED])}" if known else ""
         return f"{store.about}{text}"
-
-
-_NAMED = 3
-"""Findings that the notice names."""
 
 
 @dataclass(slots=True)

@@ -35,6 +35,12 @@ _WORTH = tuple(
         *("lost_events", "map_full", "undecoded_lines", "dropped_frames"),
     )
 )
+_NEARLY = 0.99
+"""The share of a scan that has read the last frame, and is not over."""
+_BUSY_S = 0.02
+"""Longest time without yielding to the event loop, while frames are taken as fast as they come."""
+_SCAN_S = 0.01
+"""Longest time of the scan without yielding to the event loop, which also draws and reads keys."""
 
 
 class Several:
@@ -90,10 +96,6 @@ def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
 
 def _source(origin: Origin) -> tuple[str, str, str]:
     return origin.host, origin.boot_id, origin.backend
-
-
-_NEARLY = 0.99
-"""The share of a scan that has read the last frame, and is not over."""
 
 
 class Recorded:
@@ -197,12 +199,6 @@ def _glanced(line: bytes) -> Item | None:
         return item_of(line)
     except RecordingError:
         return None
-
-
-_BUSY_S = 0.02
-"""Longest time without yielding to the event loop, while frames are taken as fast as they come."""
-_SCAN_S = 0.01
-"""Longest time of the scan without yielding to the event loop, which also draws and reads keys."""
 
 
 class ReplayBackend:

@@ -55,6 +55,11 @@ from latmon.model.table import Row, Table
 V = TypeVar("V")
 MAX_QUEUES = 1000
 """Queues with a sum of their own: queues are created and destroyed as long as a recording lasts."""
+_PARTS = 1_000_000
+COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
+"""Counters of a frame's Health that a sum of frames has, too."""
+MAX_OUTLIERS = 1000
+"""Outliers kept by one accumulator."""
 
 
 @dataclass
@@ -189,9 +194,6 @@ def _both(taskq_sum: TaskqSum, now: TaskqSum) -> TaskqSum:
 
 def _time(taskq: Taskq) -> int | None:
     return taskq.time_us if taskq.executed else 0
-
-
-_PARTS = 1_000_000
 
 
 @dataclass
@@ -358,12 +360,6 @@ class IdleTime:
 def _add_idle(sums: DepthTimes, idle: Iterable[tuple[int, bool]]) -> None:
     for us, has_queue in idle:
         sums.add_idle(us, has_queue=has_queue)
-
-
-COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
-"""Counters of a frame's Health that a sum of frames has, too."""
-MAX_OUTLIERS = 1000
-"""Outliers kept by one accumulator."""
 
 
 class SumReader(Protocol):

@@ -63,6 +63,40 @@ MAX_BURST = 512
 _DEVICES = 64
 
 V = TypeVar("V")
+OnDemandValues = PackedFrame | Pressed | Frame
+"""On-demand values of an entry: a frame only in a brief log, whose tables may never be read."""
+_LOGGED: tuple[AnyTable, ...] = (LATENCIES, *(table for table in SUMMED if table not in COMPLETION_TABLES))
+"""Tables of a log: of latencies it has the stages, because the store's frames have the totals, and completions."""
+_stamp = itemgetter(0)
+DepthValues = Mapping[str, PackedDepths]
+"""Device -> its depths."""
+KEEP_US = 11 * 60 * 1_000_000
+"""Time for which frames are kept: the longest window and a little more; 24 devices take about 25 MB."""
+MAX_FRAMES = 5_000
+_BURST_IOS = 50
+"""I/Os of a window that the probe may count more than the kernel without counting any twice: those of a burst between
+the readings of the two counters. 15 were seen on a quiet host, so that three times as many are tolerated."""
+_ENDS_US = 40_000
+"""Time that the kernel's counters may lack at the two ends of a window, as each may be read 20 ms after the probe's:
+102 % was seen in one second of 6,000 fdatasyncs, and 99 % in the next."""
+_AT_ENDS = 10
+"""I/Os that complete between the readings of the two counters at a window's ends: 1 of 6 was seen on an idle host."""
+_NONE_SEEN = 3
+"""Most I/Os of the kernel that may all be such ones: a probe that misses more than these misses everything."""
+_MAX_PAIRS = 1 << 16
+_MAX_IN_FLIGHT = 1 << 12
+_KEPT_TABLES = (*COMPLETION_TABLES, ERRORS)
+"""Tables of the kept frames: the columns of a map read them."""
+_WITHOUT_ON_DEMAND: dict[str, Any] = {
+    "outliers": (),
+    "traced": Traced(),
+    "file_operations": (),
+    "files_left_out": 0,
+    "depths": {},
+    "issues": {},
+}
+_HEALTH_COUNTERS = (*COUNTERS, "dropped_frames", "suppressed")
+_health_counts = attrgetter(*_HEALTH_COUNTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +172,6 @@ class EntryLog(Generic[V]):
             self._ageing.append(log_entry)
 
 
-OnDemandValues = PackedFrame | Pressed | Frame
-"""On-demand values of an entry: a frame only in a brief log, whose tables may never be read."""
-_LOGGED: tuple[AnyTable, ...] = (LATENCIES, *(table for table in SUMMED if table not in COMPLETION_TABLES))
-"""Tables of a log: of latencies it has the stages, because the store's frames have the totals, and completions."""
 for _table in _LOGGED:
     if any(cell.may_be_unknown for cell in _table.value.cells):  # merged entries can't be subtracted exactly then
         raise TypeError(f"{_table.name}: counts that may be unknown need the group {SEEN.group}")
@@ -165,9 +195,6 @@ def _pressed_sum(parts: Sequence[LogEntry[OnDemandValues]]) -> OnDemandValues:
     for entry in parts:
         sums.add(packed_of(entry), entry.mono_us)
     return Pressed(sums.packed)
-
-
-_stamp = itemgetter(0)
 
 
 def _between(log: deque[tuple[int, V]], after_us: int, until_us: int) -> tuple[V, ...]:
@@ -296,8 +323,6 @@ def rows_of(reported: OnDemandValues) -> Iterator[tuple[Any, ...]]:
             yield from table.all_rows
 
 
-DepthValues = Mapping[str, PackedDepths]
-"""Device -> its depths."""
 DepthEntry = LogEntry[DepthValues]
 
 
@@ -395,33 +420,6 @@ class DepthLog(EntryLog[DepthValues]):
     def bursts(self, device: str, after_us: int, until_us: int) -> list[tuple[Issue, ...]]:
         """Return a device's bursts in frames that end in (after_us, until_us], as far as they are kept."""
         return [issues for us, issues in self._bursts.get(device, ()) if after_us < us <= until_us]
-
-
-KEEP_US = 11 * 60 * 1_000_000
-"""Time for which frames are kept: the longest window and a little more; 24 devices take about 25 MB."""
-MAX_FRAMES = 5_000
-_BURST_IOS = 50
-"""I/Os of a window that the probe may count more than the kernel without counting any twice: those of a burst between
-the readings of the two counters. 15 were seen on a quiet host, so that three times as many are tolerated."""
-_ENDS_US = 40_000
-"""Time that the kernel's counters may lack at the two ends of a window, as each may be read 20 ms after the probe's:
-102 % was seen in one second of 6,000 fdatasyncs, and 99 % in the next."""
-_AT_ENDS = 10
-"""I/Os that complete between the readings of the two counters at a window's ends: 1 of 6 was seen on an idle host."""
-_NONE_SEEN = 3
-"""Most I/Os of the kernel that may all be such ones: a probe that misses more than these misses everything."""
-_MAX_PAIRS = 1 << 16
-_MAX_IN_FLIGHT = 1 << 12
-_KEPT_TABLES = (*COMPLETION_TABLES, ERRORS)
-"""Tables of the kept frames: the columns of a map read them."""
-_WITHOUT_ON_DEMAND: dict[str, Any] = {
-    "outliers": (),
-    "traced": Traced(),
-    "file_operations": (),
-    "files_left_out": 0,
-    "depths": {},
-    "issues": {},
-}
 
 
 class Store:
@@ -698,10 +696,6 @@ class Window:
             for frame in self.frames:
                 _see(peak, frame, series)
         return peak
-
-
-_HEALTH_COUNTERS = (*COUNTERS, "dropped_frames", "suppressed")
-_health_counts = attrgetter(*_HEALTH_COUNTERS)
 
 
 def _summed_health(healths: Sequence[Health]) -> Health:

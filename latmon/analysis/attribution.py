@@ -57,6 +57,15 @@ Requests = Mapping[tuple[str, int | None], Sequence[Outlier]]
 _SECTOR = 512
 _SLACK_US = 1_000
 """Two programs have stamps of two clocks, whose distance is measured from outside."""
+_PATH = " softirq"
+_CAN_COMPLETE = ("BLOCK", "IRQ_POLL", "TASKLET", "HI")
+"""Vectors in which drivers of disks complete requests, or pass completions on."""
+_UNNAMED = frozenset(("softirq raised outside of a handler", "irq thread, then softirq"))
+"""Paths of tier C through a softirq whose vector they don't name."""
+_MOST_STACKS = 5
+_OTHER = "other"
+SIZES = (4096, 16_384, 65_536, 262_144, 0)
+"""Sizes up to which latencies are apart, in bytes; 0: larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +213,6 @@ def vectors_of(device: Device, paths: Collection[str]) -> tuple[str, ...]:
     )
 
 
-_PATH = " softirq"
-_CAN_COMPLETE = ("BLOCK", "IRQ_POLL", "TASKLET", "HI")
-"""Vectors in which drivers of disks complete requests, or pass completions on."""
-_UNNAMED = frozenset(("softirq raised outside of a handler", "irq thread, then softirq"))
-"""Paths of tier C through a softirq whose vector they don't name."""
-
-
 def completing_vectors(paths: Collection[str]) -> tuple[str, ...]:
     """Return the vectors that completed a device's requests; all possible ones where no path names the vector."""
     named = [path.removesuffix(_PATH) for path in paths if path.endswith(_PATH)]
@@ -242,10 +244,6 @@ def raisers_of(traced: Traced, device: str) -> dict[str, Mapping[str, int]]:
     """Return vector -> kernel functions that raised it outside of interrupts, of those that complete the device's."""
     keys = vectors_in(traced.raisers, traced.paths.get(device, {}), device)
     return {host_and_device(key)[1]: traced.raisers[key] for key in keys}
-
-
-_MOST_STACKS = 5
-_OTHER = "other"
 
 
 def frequent(stacks: Mapping[str, int], most: int = _MOST_STACKS) -> dict[str, int]:
@@ -333,10 +331,6 @@ def _bucket_of(histogram: Histogram, q: float) -> int:
         if seen >= rank:
             return index
     raise AssertionError("unreachable: ranks end at count")
-
-
-SIZES = (4096, 16_384, 65_536, 262_144, 0)
-"""Sizes up to which latencies are apart, in bytes; 0: larger ones."""
 
 
 def by_size(sizes: Mapping[SizeClass, IssuedIO]) -> dict[int, IssuedIO]:

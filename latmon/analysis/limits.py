@@ -41,6 +41,30 @@ _OF_CEILING = frozenset({*_BOUNDS, *_BOUNDS.values(), "host_tagset"})
 _POLLED = ".poll_queues"
 _C_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[1-9][0-9]{0,8}")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_LOW_DEPTH = 8
+"""Least depth for disks that order requests by themselves, and for arrays at a host adapter."""
+_SHARED_LOW = 16
+_ALL_TARGETS = 0xFFFF
+_MAX_THROTTLES = ("sd_max_throttle", "ssd_max_throttle")
+_DEFAULT_THROTTLE = 256
+"""SD_MAX_THROTTLE of illumos (uts/common/sys/scsi/targets/sddef.h), the default of both."""
+_DEFAULT_REQUESTS = 128
+"""The kernel's default of nr_requests is not below this or the number of tags (block/blk-mq.h, BLKDEV_DEFAULT_RQ)."""
+_SMALL_REQUEST_KIB = 32
+"""No disk of today takes less: 128 KiB is the least of SATA (LBA28), and the kernel's own bound is 1280 KiB or more."""
+_SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
+_ONE_BY_ONE = ("usb-storage", "ums-", "ata_", "pata_", "sr", "mmc")
+"""Drivers whose devices take one command at a time by design, without tags."""
+_SERIAL_NAMES = re.compile(r"(?:mmcblk|sr)\d")
+"""Names of SD cards and CD-ROMs, whose driver has various names."""
+_ZONED = ("host-managed", "host-aware")
+"""Zoned devices: a zone accepts one write at a time, and mq-deadline locks it."""
+_OWN_ORDER = ("nvme", "ahci", "sata_", "virtio", "scsi_debug", "uas", "xen", "hv_")
+"""Drivers that are no host adapters of arrays."""
+_DEPTH = re.compile(r"depth|can_queue|cmd_per_lun|max_queue|queue_size")
+"""Parameters of a driver that are numbers of commands; others of its limits are switches."""
+FEW = 4
+"""A driver that is limited to so few is serial, whatever its limit is."""
 
 
 def ceiling(limits: Iterable[Limit]) -> Limit | None:
@@ -170,30 +194,6 @@ def sorter(device: Device) -> str | None:
         return "disksort"
     name = elevator(device.limits)
     return name if name in _SORTING else None
-
-
-_LOW_DEPTH = 8
-"""Least depth for disks that order requests by themselves, and for arrays at a host adapter."""
-_SHARED_LOW = 16
-_ALL_TARGETS = 0xFFFF
-_MAX_THROTTLES = ("sd_max_throttle", "ssd_max_throttle")
-_DEFAULT_THROTTLE = 256
-"""SD_MAX_THROTTLE of illumos (uts/common/sys/scsi/targets/sddef.h), the default of both."""
-_DEFAULT_REQUESTS = 128
-"""The kernel's default of nr_requests is not below this or the number of tags (block/blk-mq.h, BLKDEV_DEFAULT_RQ)."""
-_SMALL_REQUEST_KIB = 32
-"""No disk of today takes less: 128 KiB is the least of SATA (LBA28), and the kernel's own bound is 1280 KiB or more."""
-_SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
-_ONE_BY_ONE = ("usb-storage", "ums-", "ata_", "pata_", "sr", "mmc")
-"""Drivers whose devices take one command at a time by design, without tags."""
-_SERIAL_NAMES = re.compile(r"(?:mmcblk|sr)\d")
-"""Names of SD cards and CD-ROMs, whose driver has various names."""
-_ZONED = ("host-managed", "host-aware")
-"""Zoned devices: a zone accepts one write at a time, and mq-deadline locks it."""
-_OWN_ORDER = ("nvme", "ahci", "sata_", "virtio", "scsi_debug", "uas", "xen", "hv_")
-"""Drivers that are no host adapters of arrays."""
-_DEPTH = re.compile(r"depth|can_queue|cmd_per_lun|max_queue|queue_size")
-"""Parameters of a driver that are numbers of commands; others of its limits are switches."""
 
 
 REQUESTS, SMALL_REQUESTS = "requests-below-depth", "requests-small"
@@ -452,10 +452,6 @@ _CHECKS: Mapping[str, Callable[[Tuning], Advice | None]] = {
     "iostats": _iostats,
     "rq_affinity": _rq_affinity,
 }
-
-
-FEW = 4
-"""A driver that is limited to so few is serial, whatever its limit is."""
 
 
 @dataclass(frozen=True, slots=True)

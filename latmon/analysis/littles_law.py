@@ -40,6 +40,10 @@ _SIGMAS = 2
 _LENGTHS = 2 / _AGREE
 """Least length of a window in multiples of its longest I/O. At each of its two edges L I/Os are in flight on average,
 each for at most that long outside: 2 L longest / (L window) <= _AGREE."""
+LawScope = Literal["all", "driver"]
+"""I/Os that a law is about: all, or those in the driver."""
+_PLACES = {"all": ("in flight", "in driver and queue"), "driver": ("in the driver", "in the driver")}
+"""Names of the I/Os that a law is about, in an equation and for a count."""
 
 
 class Law(NamedTuple):
@@ -105,10 +109,6 @@ class MeanTimes(NamedTuple):
     def usual_us(self) -> float:
         """The longest time where it is known, else the mean."""
         return self.mean_us if self.longest_us is None else self.longest_us
-
-
-LawScope = Literal["all", "driver"]
-"""I/Os that a law is about: all, or those in the driver."""
 
 
 class LawCheck(NamedTuple):
@@ -236,10 +236,6 @@ def lift(limit: int | None, depth: int, driver_us: float | None) -> Lift | None:
     if limit is None or limit < 1 or depth <= limit or not driver_us:
         return None
     return Lift(limit, depth, depth * 1e6 / driver_us, limit * 1e6 / driver_us)
-
-
-_PLACES = {"all": ("in flight", "in driver and queue"), "driver": ("in the driver", "in the driver")}
-"""Names of the I/Os that a law is about, in an equation and for a count."""
 
 
 def sentence(balance: Law, lifted: Lift | None = None, name: str = "all") -> str:

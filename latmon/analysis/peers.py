@@ -41,6 +41,19 @@ _SMALL, _SMALL_UNTIL = 0.01, 0.02
 """Share of the host's I/O below which a device comes last, and from which it comes back."""
 _MEMORY = re.compile(r"(loop|ram|zram|zd)\d+")
 """Devices on files and in memory, and ZFS volumes, whose I/O is another disk's as well."""
+_MILLION = 1_000_000
+_ENDS = tuple(math.log2(bucket_bounds(index)[1]) for index in range(256))
+"""log2 of the end of each bucket; more than needed: TOP is 239."""
+INTERVALS = 6
+"""Parts of a window."""
+RUN = 3
+"""Parts in which a device must be above the bar."""
+_LONGEST_US = 10_000_000
+"""Maximal length of a part: in a window of ten minutes a device is found within five."""
+_CHANCE = 5e-4
+"""Probability of a false finding in a group of equal devices; RUN excludes slow I/Os at one time."""
+Timed = list[tuple[int, Histogram]]
+"""Number of a part -> histogram of a device's I/Os in it, as pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,24 +199,6 @@ def slowest_of(sets: Sequence[Counts]) -> Counts:
         if now > reached:
             slowests[index], reached = now - reached, now
     return slowests
-
-
-_MILLION = 1_000_000
-_ENDS = tuple(math.log2(bucket_bounds(index)[1]) for index in range(256))
-"""log2 of the end of each bucket; more than needed: TOP is 239."""
-
-
-INTERVALS = 6
-"""Parts of a window."""
-RUN = 3
-"""Parts in which a device must be above the bar."""
-_LONGEST_US = 10_000_000
-"""Maximal length of a part: in a window of ten minutes a device is found within five."""
-_CHANCE = 5e-4
-"""Probability of a false finding in a group of equal devices; RUN excludes slow I/Os at one time."""
-
-Timed = list[tuple[int, Histogram]]
-"""Number of a part -> histogram of a device's I/Os in it, as pairs."""
 
 
 def unlike(

@@ -35,6 +35,7 @@ _CHUNK = 8
 _CORRELATION_CAP = 0.95
 _ALLOWED = 0.25
 """Standard errors added to a correlation; a small number suffices because `least` is a margin already."""
+_Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +233,6 @@ def _subsets(values: Sequence[float]) -> list[complex]:
         pair = complex(value, value * value)
         sums += [s + pair for s in sums]
     return sums
-
-
-_Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # each command imports this module
 QUIET_S = 180.0
 """A host of a fleet ends what measures there after so long, and three intervals, without a question: an ssh client that
 is stopped, or a network that is gone, closes nothing. A start takes up to 120 s until the first question."""
+NO = "no: "
+"""Begins the reason why nothing measures a stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +321,6 @@ class TraceCounts:
     def seen(self) -> int:
         """I/Os that match, with times or without."""
         return self.traced + sum(self.untimed.values())
-
-
-NO = "no: "
-"""Begins the reason why nothing measures a stage."""
 
 
 @dataclass(frozen=True, slots=True)

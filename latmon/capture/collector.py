@@ -62,6 +62,20 @@ FINISHING_S = 1.4
 """A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S remains for the recording."""
 PATIENCE_S = 3.6
 """Additional time for the tracer's last counts if the stop is not urgent: 5 s with FINISHING_S."""
+TOGGLING_S = 0.5
+"""Time to wait for a key that toggles the recording at the end."""
+MAX_MARKS = 100
+"""Marks between two frames."""
+Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
+_MAX_READINGS = 32
+"""Readings of settings that are kept: the screen's of the two minutes that a span has at most, one each 5 s."""
+_COUNTERS = "D"
+"""Tier without probes, whose frames are whole intervals."""
+FAREWELL_S = 0.5
+"""Time for the UI, which may be stopped, to read the end line."""
+MAX_MARK = 200
+MAX_NAME = 40
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def now() -> float:
@@ -177,14 +191,6 @@ async def _first(
         await asyncio.wait(waiting)
 
 
-TOGGLING_S = 0.5
-"""Time to wait for a key that toggles the recording at the end."""
-
-MAX_MARKS = 100
-"""Marks between two frames."""
-Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Reason why a capture ended, in one sentence, and its exit code."""
@@ -227,10 +233,6 @@ class CaptureCounts:
         return not (self.lost_events or self.map_full or self.gaps)
 
 
-_MAX_READINGS = 32
-"""Readings of settings that are kept: the screen's of the two minutes that a span has at most, one each 5 s."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Noted:
     """A note of the user, and the task that reads or has read its settings."""
@@ -249,10 +251,6 @@ class _Noted:
         """Changed settings; None where they could not be read in time."""
         read = self.reading is not None and self.reading.done() and not self.reading.cancelled()
         return self.reading.result() if self.reading is not None and read else None
-
-
-_COUNTERS = "D"
-"""Tier without probes, whose frames are whole intervals."""
 
 
 class Sink(Protocol):
@@ -544,13 +542,6 @@ def _with_own_health(frame: Frame, cpu: OwnCpu, recording: RecordingState) -> Fr
     return replace(
         frame, health=replace(frame.health, self_cpu_percent=spent, recording=name, recording_trouble=trouble)
     )
-
-
-FAREWELL_S = 0.5
-"""Time for the UI, which may be stopped, to read the end line."""
-MAX_MARK = 200
-MAX_NAME = 40
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Collector(asyncio.Protocol):

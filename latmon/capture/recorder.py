@@ -44,6 +44,7 @@ _STALLED = "disk-stalled"
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_REASON = "saved after the event"
 
 
 class RecordingState(NamedTuple):
@@ -493,9 +494,6 @@ def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:
 def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
     """Start the call in that thread, even if the result is never awaited."""
     return asyncio.get_running_loop().run_in_executor(disk, partial(call, *args, **kwargs))
-
-
-_REASON = "saved after the event"
 
 
 def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redaction: Redaction | None = None) -> int:

@@ -35,6 +35,22 @@ OWN = {
     "prometheus": "latmon_backends.prometheus:PrometheusBackend",
 }
 _CHECKOUT = Path(__file__).resolve().parents[2] / "backends"
+AUTO = "auto"
+Load = Callable[[str], Callable[..., Backend]]
+BEST = {"Linux": ("bpftrace", "dtrace"), "": ("dtrace",)}
+"""System name (uname) -> backends to try before procfs."""
+FINITE = frozenset({"demo", "replay"})
+"""Backends whose frames may end without an error."""
+_APART = frozenset({"replay", "prometheus", "fleet"})
+"""Backends that need more than the options of a capture: they are opened by commands of their own."""
+_COMPILES = {
+    "bpftrace": "bpftrace compiles its probes first, an old one for up to half a minute",
+    "": "the probe tool compiles its probes first, an old bpftrace for up to half a minute",
+    "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
+    "demo": "the demo makes its first windows",
+    "fleet": "the hosts are connected, and those with latmon or bpftrace compile its probes",
+    "prometheus": "",
+}
 
 
 def names() -> tuple[str, ...]:
@@ -133,18 +149,6 @@ class Request:
         return cls(**{**values, **lists, "options": Options(**options), "record": path})
 
 
-AUTO = "auto"
-Load = Callable[[str], Callable[..., Backend]]
-BEST = {"Linux": ("bpftrace", "dtrace"), "": ("dtrace",)}
-"""System name (uname) -> backends to try before procfs."""
-FINITE = frozenset({"demo", "replay"})
-"""Backends whose frames may end without an error."""
-
-
-_APART = frozenset({"replay", "prometheus", "fleet"})
-"""Backends that need more than the options of a capture: they are opened by commands of their own."""
-
-
 def check(name: str) -> None:
     """Raise UsageError for a name that --backend doesn't accept; imports no backend."""
     known = (AUTO, *(name for name in names() if name not in _APART))
@@ -183,16 +187,6 @@ def _arguments(request: Request) -> dict[str, Any]:
     if request.backend == "prometheus":
         return dict(request.store)
     return {"options": request.options}
-
-
-_COMPILES = {
-    "bpftrace": "bpftrace compiles its probes first, an old one for up to half a minute",
-    "": "the probe tool compiles its probes first, an old bpftrace for up to half a minute",
-    "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
-    "demo": "the demo makes its first windows",
-    "fleet": "the hosts are connected, and those with latmon or bpftrace compile its probes",
-    "prometheus": "",
-}
 
 
 def compiling(backend: str = "auto", system: str = platform.system()) -> str:

@@ -48,6 +48,14 @@ FLEET_COMMANDS = ("clock", "stages", "deepen")
 """Commands that `latmon fleet` sends to a host's latmon."""
 TOGGLE = b'{"record":"toggle"}\n'
 READ_SETTINGS = b'{"settings":"read"}\n'
+LEAVE_S = 2.5
+"""The collector ends within 2 s after its socket is closed; a quarter more before it gets a signal."""
+CHUNK = 1 << 18
+MAX_OUTPUT_LINES = 100
+MAX_OUTPUT_CHARS = 200
+COLLECTOR = (*imports.CHECKED, "latmon.capture.collector")
+LEVELS = {"notice": syslog.LOG_NOTICE, "warning": syslog.LOG_WARNING, "critical": syslog.LOG_CRIT}
+"""Severity of a finding -> its level in a log."""
 
 
 def mark_command(text: str, span: tuple[int, int] | None = None) -> bytes:
@@ -135,14 +143,6 @@ class Outlet:
     def end(self, reason: str, exit_code: int) -> None:
         if not self._pipe.is_closing():
             self._pipe.write(end_line(reason, exit_code))
-
-
-LEAVE_S = 2.5
-"""The collector ends within 2 s after its socket is closed; a quarter more before it gets a signal."""
-CHUNK = 1 << 18
-MAX_OUTPUT_LINES = 100
-MAX_OUTPUT_CHARS = 200
-COLLECTOR = (*imports.CHECKED, "latmon.capture.collector")
 
 
 class Session:
@@ -327,10 +327,6 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> str:
 def _stop(stopped: asyncio.Future[str], name: str) -> None:
     if not stopped.done():
         stopped.set_result(name)
-
-
-LEVELS = {"notice": syslog.LOG_NOTICE, "warning": syslog.LOG_WARNING, "critical": syslog.LOG_CRIT}
-"""Severity of a finding -> its level in a log."""
 
 
 def notice_level(frame: Frame) -> int:

@@ -24,6 +24,30 @@ MAX_VALUE_MISTAKE = 200
 _HEADING = "commands (latmon COMMAND --help lists the options of each):"
 _PICTURES = "svg, text and cast"
 _UNKNOWN = "unrecognized arguments: "
+EXIT_CODES = {
+    "0": "done",
+    "1": "failed while running",
+    "2": "wrong option, value, key or theme",
+    "3": "no usable backend, privilege, target or output; a file is unsafe for root",
+    "4": "the capture has lost events, a full map or gaps; the import is incomplete",
+    "5": "the recording can't be read; the text has nothing to import",
+    "128+N": "ended by signal N; 0: a capture that has begun, and the screen by Ctrl-C",
+}
+ENVIRONMENT = {
+    "LATMON_BPFTRACE": "absolute path of the bpftrace to use",
+    "LATMON_DTRACE": "absolute path of the dtrace to use",
+    "LATMON_KSTAT": "absolute path of the kstat to use (Solaris, illumos)",
+    "LATMON_PROMETHEUS_PASSWORD": "password of --backend prometheus",
+    "XDG_CONFIG_HOME": "has latmon/config.yaml and themes (default ~/.config)",
+    "XDG_STATE_HOME": "has latmon/crash.log (default ~/.local/state)",
+    "XDG_CACHE_HOME": "has latmon's cache (default ~/.cache)",
+    "TMPDIR": "has the copy of standard input, where a FILE is -",
+    "VISUAL, EDITOR": "the editor of `latmon config edit`",
+    "NO_COLOR": "anything: no colours",
+    "COLORTERM, TERM": "truecolor, or the colours of the terminal's name",
+    "ESCDELAY": "ms after which an Esc is a key of its own (default 50)",
+    "COLUMNS, LINES": "size of --once",
+}
 
 
 class Command(NamedTuple):
@@ -384,28 +408,4 @@ COMMANDS: Mapping[str, Command] = {
         examples=("latmon config", "latmon config check /etc/xdg/latmon/config.yaml", "latmon config edit"),
         epilog="Exit code 2: a file has a mistake, which is named with its line.",
     ),
-}
-EXIT_CODES = {
-    "0": "done",
-    "1": "failed while running",
-    "2": "wrong option, value, key or theme",
-    "3": "no usable backend, privilege, target or output; a file is unsafe for root",
-    "4": "the capture has lost events, a full map or gaps; the import is incomplete",
-    "5": "the recording can't be read; the text has nothing to import",
-    "128+N": "ended by signal N; 0: a capture that has begun, and the screen by Ctrl-C",
-}
-ENVIRONMENT = {
-    "LATMON_BPFTRACE": "absolute path of the bpftrace to use",
-    "LATMON_DTRACE": "absolute path of the dtrace to use",
-    "LATMON_KSTAT": "absolute path of the kstat to use (Solaris, illumos)",
-    "LATMON_PROMETHEUS_PASSWORD": "password of --backend prometheus",
-    "XDG_CONFIG_HOME": "has latmon/config.yaml and themes (default ~/.config)",
-    "XDG_STATE_HOME": "has latmon/crash.log (default ~/.local/state)",
-    "XDG_CACHE_HOME": "has latmon's cache (default ~/.cache)",
-    "TMPDIR": "has the copy of standard input, where a FILE is -",
-    "VISUAL, EDITOR": "the editor of `latmon config edit`",
-    "NO_COLOR": "anything: no colours",
-    "COLORTERM, TERM": "truecolor, or the colours of the terminal's name",
-    "ESCDELAY": "ms after which an Esc is a key of its own (default 50)",
-    "COLUMNS, LINES": "size of --once",
 }

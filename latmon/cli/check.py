@@ -52,6 +52,20 @@ _KNOWN = frozenset({"header", KIND})
 _SENTENCE = 300
 """Characters of a line."""
 WRONG = "the roll-up of a minute is not the sum of its windows: reports that use it would be wrong"
+_PATIENCE = 128 * 1024 * 1024
+_LOOKS = 2
+"""Most readings of all of a damaged file, beside `_PATIENCE` bytes: each head with a wrong length costs a search."""
+_MEMBER_BYTES = 4 * 1024 * 1024
+"""The longest member of a writer: a longer text has no roll-up."""
+_HOUR_US = 3_600_000_000
+"""A damaged head's stamps are not covered by any sum: a longer loss is ignored."""
+_JITTER_US = 1000
+_TO = ", to byte "
+HEADLESS = "its header can't be read: host and stages are unknown"
+_COARSE = tuple(table for table in TABLES if table.histogram_places and table is not LATENCIES)
+"""Tables with histograms whose buckets may be octaves."""
+DAMAGED = "damaged"
+REPAIRED = "repaired"
 
 
 class RollUpCheck:
@@ -98,18 +112,6 @@ def _same(written: MemberPart, written_again: bytes) -> bool:
 def _with_length(written: MemberPart, length: int) -> object:
     """Return its head with the length of the one made now: a later version's line may have more keys."""
     return None if written.head is None else written.head._replace(length=length)
-
-
-_PATIENCE = 128 * 1024 * 1024
-_LOOKS = 2
-"""Most readings of all of a damaged file, beside `_PATIENCE` bytes: each head with a wrong length costs a search."""
-_MEMBER_BYTES = 4 * 1024 * 1024
-"""The longest member of a writer: a longer text has no roll-up."""
-_HOUR_US = 3_600_000_000
-"""A damaged head's stamps are not covered by any sum: a longer loss is ignored."""
-_JITTER_US = 1000
-_TO = ", to byte "
-HEADLESS = "its header can't be read: host and stages are unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +309,6 @@ def _once_each(pairs: list[tuple[str, object]]) -> None:
         raise RecordingError(f"a line has the key {clean(twice, 40)!r} twice")
 
 
-_COARSE = tuple(table for table in TABLES if table.histogram_places and table is not LATENCIES)
-"""Tables with histograms whose buckets may be octaves."""
-
-
 def _compare(frame: Frame) -> None:
     """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
     if contradiction := Packed.of(frame.histograms).contradiction():
@@ -363,10 +361,6 @@ def _kind(raw: bytes) -> str:
 
 def _ignored(_: str) -> None:
     """Ignore damage that Members also yields in its place."""
-
-
-DAMAGED = "damaged"
-REPAIRED = "repaired"
 
 
 class CleanCopy:

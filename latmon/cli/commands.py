@@ -53,6 +53,19 @@ T = TypeVar("T")
 U = TypeVar("U")
 _NO_CURSOR = ("", "dumb", "unknown")
 """Values of TERM for a terminal whose cursor can't be moved."""
+_LATMON = (sys.executable, "-P", "-s", "-m", "latmon")
+_LONGEST_PASSWORD = 4096
+"""Bytes; a file such as /dev/zero has a first line without an end."""
+_PASSWORD_S = 30.0
+"""Time for its first line: it may be a pipe, such as of `<(pass prometheus)`, to which nothing is written."""
+_PROMETHEUS_WINDOW_US = 600_000_000
+_PROMETHEUS_COLUMNS = ("model", "IOPS", "mean", "p50", "p99", "p99.9", "max", "depth", "queue", "peers")
+"""Without MB/s, which a Prometheus doesn't have."""
+_WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
+_PREVIEW_US = 300_000
+"""The first frame of the kernel's counters comes after this time."""
+_OF_FILES = frozenset({"report", "diff", "check", "export", "import"})
+"""Commands that read whole files and end."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -218,15 +231,6 @@ def _visit(host: str) -> None:
         sys.stdin.readline()
 
 
-_LATMON = (sys.executable, "-P", "-s", "-m", "latmon")
-
-
-_LONGEST_PASSWORD = 4096
-"""Bytes; a file such as /dev/zero has a first line without an end."""
-_PASSWORD_S = 30.0
-"""Time for its first line: it may be a pipe, such as of `<(pass prometheus)`, to which nothing is written."""
-
-
 def _password(file: Path | None) -> str:
     """Return the password of a Prometheus. Raises UsageError for a file that can't be read."""
     if file is None:
@@ -241,11 +245,6 @@ def _password(file: Path | None) -> str:
     except (OSError, ValueError) as error:
         why = (isinstance(error, OSError) and error.strerror) or "its first line is no text in UTF-8"
     raise UsageError(f"--password-file {file}: {why}; name a file whose first line is the password")
-
-
-_PROMETHEUS_WINDOW_US = 600_000_000
-_PROMETHEUS_COLUMNS = ("model", "IOPS", "mean", "p50", "p99", "p99.9", "max", "depth", "queue", "peers")
-"""Without MB/s, which a Prometheus doesn't have."""
 
 
 def _tools(defaults: config.Config) -> dict[str, str]:
@@ -291,9 +290,6 @@ def _check_saved_in(actions: config.Actions, file: Path | None) -> None:
         _require_config(file, f"on_finding: directory: {actions.directory} in {file}", "directory")
     directory = actions.directory or Path.cwd()
     output_files.require(directory / "recording", f"on_finding: a recording in {directory}")
-
-
-_WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
 
 
 def _request(args: argparse.Namespace, defaults: config.Config, tools: Mapping[str, str]) -> Request:
@@ -372,10 +368,6 @@ def _screen_program() -> Callable[..., int | None]:
     finally:
         gc.enable()
     return run
-
-
-_PREVIEW_US = 300_000
-"""The first frame of the kernel's counters comes after this time."""
 
 
 def _preview(request: Request) -> Backend | None:
@@ -878,8 +870,6 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "rules": _rules,
     "config": _config,
 }
-_OF_FILES = frozenset({"report", "diff", "check", "export", "import"})
-"""Commands that read whole files and end."""
 
 
 def _user() -> privileges.Invoker | None:

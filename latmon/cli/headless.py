@@ -73,6 +73,24 @@ from latmon.support.units import rfc3339
 _REPORTED_EVERY_US = 60_000_000
 MAX_FINDINGS = 20
 """Limit of new findings that are printed during the capture, and of findings at its end."""
+ENDING = {
+    signal.SIGINT: "ended by Ctrl-C",
+    signal.SIGTERM: "ended by SIGTERM",
+    signal.SIGHUP: "ended by the terminal's hang-up",
+}
+DEMO_WINDOWS = 180
+"""Windows of a scenario without an end: three minutes, which include all of its phases."""
+SCHEMA = "latmon.finding/1"
+COMMAND_S = 30.0
+"""Longest run of a command."""
+_MAX_REPORTED = 1000
+"""Findings whose quiet period is remembered."""
+_MAX_WAITING = 100
+"""Findings that wait for their actions; commands run one at a time."""
+_MAX_SAVED = 50
+"""Recordings that one start saves after findings."""
+_ENDING_S = 0.5
+"""Time for a command after SIGTERM."""
 
 
 class FindingReporter:
@@ -151,13 +169,6 @@ def _long(summary: FindingSummary) -> str:
     lasted = f"for {_in_seconds(seconds)}" if seconds else "once"
     many = f"{summary.episodes:,} times, {summary.found_us / 1e6:.0f} of {summary.of_s:.0f} s"
     return lasted if summary.episodes == 1 else many
-
-
-ENDING = {
-    signal.SIGINT: "ended by Ctrl-C",
-    signal.SIGTERM: "ended by SIGTERM",
-    signal.SIGHUP: "ended by the terminal's hang-up",
-}
 
 
 class RecordingProgress:
@@ -501,10 +512,6 @@ def _on_demand(tally: CaptureCounts, *, stages: bool) -> list[str]:
     return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]
 
 
-DEMO_WINDOWS = 180
-"""Windows of a scenario without an end: three minutes, which include all of its phases."""
-
-
 def scenarios() -> Mapping[str, str]:
     """Return the scenarios: name -> one sentence."""
     names: Mapping[str, str] = sys.modules[registry.load("demo").__module__].SCENARIOS
@@ -605,17 +612,6 @@ async def _write_demo(backend: Backend, path: Path, windows: int, progress: Call
     return count
 
 
-SCHEMA = "latmon.finding/1"
-COMMAND_S = 30.0
-"""Longest run of a command."""
-_MAX_REPORTED = 1000
-"""Findings whose quiet period is remembered."""
-_MAX_WAITING = 100
-"""Findings that wait for their actions; commands run one at a time."""
-_MAX_SAVED = 50
-"""Recordings that one start saves after findings."""
-_ENDING_S = 0.5
-"""Time for a command after SIGTERM."""
 BEGAN, ENDED = "began", "ended"
 
 

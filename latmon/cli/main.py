@@ -21,6 +21,7 @@ from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.text import clean
 
 MAX_BYTES = 256 * 1024
+_STANDARD_FILES = {"stdin": os.O_RDWR, "stdout": os.O_RDONLY, "stderr": os.O_RDWR}
 
 
 def install() -> None:
@@ -75,9 +76,6 @@ def _keep(details: str, path: Path) -> str:
     except OSError as error:
         return f"the details could not be kept: {error.strerror}"
     return f"the details are in {path}, please report them"
-
-
-_STANDARD_FILES = {"stdin": os.O_RDWR, "stdout": os.O_RDONLY, "stderr": os.O_RDWR}
 
 
 def main() -> NoReturn:

@@ -68,6 +68,14 @@ _NS, _SLOT = 1000, 48
 _US = 2**32 - 1
 """Mask of the time in a maximum's value."""
 _ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started")
+_REQUEST_STACKS = tuple(role for role in STACKS if not role.startswith("file"))
+_OWN = ("by_total", "path", "off", *_REQUEST_STACKS)
+_TABLES = ("handler", "wakeup", "depth", "pattern", "file")
+_MAX_HANDLERS = 4096
+UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
+"""Any handler whose record was lost, or whose name had no room."""
+Paths = Mapping[str, Mapping[str, int]]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,16 +490,6 @@ def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
 def _at_tick(maps: Maps, tick: int) -> Maps:
     """Return the maxima of a tick in us, by a key without its slot."""
     return [(spec, dict(_of_ticks(values, tick))) for spec, values in maps]
-
-
-_REQUEST_STACKS = tuple(role for role in STACKS if not role.startswith("file"))
-_OWN = ("by_total", "path", "off", *_REQUEST_STACKS)
-_TABLES = ("handler", "wakeup", "depth", "pattern", "file")
-_MAX_HANDLERS = 4096
-UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
-"""Any handler whose record was lost, or whose name had no room."""
-Paths = Mapping[str, Mapping[str, int]]
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,75 @@ Counts = dict[int, int]
 V = TypeVar("V")
 _NUMBER_DIGITS = 14
 """Fewer than a number before a stack has: a dev_t, and 8 bits."""
+_FUNCTION = re.compile(r"(\w+)[\w.]*\+")
+_UNKNOWN_CONTEXT = 255
+_TRACING = re.compile(r"bpf_prog_|bpf_trace_|__traceiter_|__bpf_trace_|perf_trace_|trace_call_bpf")
+"""Functions of the tracing itself, which a stack of a raw tracepoint begins with."""
+_HANDLER = frozenset(("handle_irq_event", "__handle_irq_event_percpu", "__common_interrupt", "common_interrupt"))
+"""Functions of an interrupt: a raise below them is not outside of one; the kernel skipped the program that sees it."""
+_CALLERS = 3
+"""Functions in the name of a stack."""
+_MAX_FUNCTION = 80
+"""Characters of each: a mangled name of Rust may have hundreds, a name in a recording 256."""
+FUNCTIONS_BETWEEN = ";"
+"""Separator of the functions of a stack in a record's text."""
+_SCHEDULING = frozenset(
+    (
+        *("__schedule", "schedule", "schedule_timeout", "schedule_preempt_disabled", "schedule_rtlock"),
+        *("io_schedule", "io_schedule_timeout"),
+    )
+)
+NOT_RESOLVED = "[unknown]"
+"""Functions of a user stack of which the addresses alone are known."""
+_ADDRESS = re.compile(r"(0x)?[0-9a-f]+\b(?!\+)")
+_MAX_LINE = 1000
+Maps = Iterable[tuple[MapSpec, Counts]]
+Gains = Maps
+"""Maps with their differences over an interval, in place of their values."""
+RETURNED = ("none", "handled", "wake", "wake")
+"""IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
+_FILE_TIMES = {"file_own_io": OWN_IO, "file_cpu": FOR_CPU, "file_asleep": ""}
+"""Role of a map -> the part whose time it has; empty: its contexts name them."""
+_INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+_RWBS = re.compile(r"[A-Z]{1,10}", re.ASCII)
+_ALL_BITS = 2**64 - 1
+_MOST = 2**63 - 1
+_MOST_OF = {
+    **dict.fromkeys(("request", "handler", "flags"), _ALL_BITS),
+    **dict.fromkeys(("pid", "thread", "instead", "holder", "outstanding", "overtaken"), 2**32 - 1),
+    **dict.fromkeys(("bytes", "dev", "irq", "disk"), 2**32 - 1),
+    **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
+    **dict.fromkeys(("op", "path"), 0xFF),
+    # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169;
+    # FreeBSD's td_priority: 0 to 255.
+    **dict.fromkeys(("priority", "instead_priority"), 255),
+    "policy": 0xFF,
+    "issued": 1,
+    "status": 2 * ERRNO_CODE - 1,
+}
+_UNKNOWN = (-1, _ALL_BITS)
+"""-1, and how an unsigned conversion prints it."""
+_MOST_US = 2**40
+"""12 days. A longer time of a request is a wrong stamp."""
+_STAMPS = ("begun_ns", "done_ns", "woken_ns", "issued_ns")
+_MOST_FUNCTIONS = 16
+"""Functions of a stack that are kept."""
+PATH_END = clean("\0")
+"""The text of a `path` record ends so where the program's path does."""
+_MAX_TEXT = {"path": 64 * len(PATH_END), "split": _MOST_FUNCTIONS * (_MAX_FUNCTION + 1)}
+"""Kind of record -> characters of its text, where they may be more than those of a name."""
+ROLES_OF_AGES = ("depth_older", "depth_since")
+"""Roles of the maps that NewestAges takes."""
+AS_IS = (*ROLES_OF_AGES, "depth_most", "file_max")
+"""Roles of maps whose values are of the tick that printed them, not cumulative."""
+SLOTS = 4
+"""A largest depth is kept for each of so many ticks."""
+MOST_REPORTED = 64
+_OCTAVE = 8
+Name = Callable[[int], str | None]
+Flags = Callable[[int], tuple[str, ...]]
+"""Converter of a request's cmd_flags to names."""
 
 
 class Differences:
@@ -118,18 +187,6 @@ def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
     return 0 <= value <= MAX_COUNT and 0 <= key <= MAX_COUNT and (bucket is None or bucket.read(key) <= TOP)
 
 
-_FUNCTION = re.compile(r"(\w+)[\w.]*\+")
-_UNKNOWN_CONTEXT = 255
-_TRACING = re.compile(r"bpf_prog_|bpf_trace_|__traceiter_|__bpf_trace_|perf_trace_|trace_call_bpf")
-"""Functions of the tracing itself, which a stack of a raw tracepoint begins with."""
-_HANDLER = frozenset(("handle_irq_event", "__handle_irq_event_percpu", "__common_interrupt", "common_interrupt"))
-"""Functions of an interrupt: a raise below them is not outside of one; the kernel skipped the program that sees it."""
-_CALLERS = 3
-"""Functions in the name of a stack."""
-_MAX_FUNCTION = 80
-"""Characters of each: a mangled name of Rust may have hundreds, a name in a recording 256."""
-
-
 def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> Counts:
     """Return a map whose keys are `NUMBER,STACK`, with a code in place of each stack.
 
@@ -158,16 +215,6 @@ def wait_name(stack: Iterable[str], names: Mapping[str, str]) -> str:
     """
     functions = frozenset(stack)
     return next((name for function, name in names.items() if function in functions), "")
-
-
-FUNCTIONS_BETWEEN = ";"
-"""Separator of the functions of a stack in a record's text."""
-_SCHEDULING = frozenset(
-    (
-        *("__schedule", "schedule", "schedule_timeout", "schedule_preempt_disabled", "schedule_rtlock"),
-        *("io_schedule", "io_schedule_timeout"),
-    )
-)
 
 
 def sleep_chain(functions: Sequence[str]) -> str:
@@ -218,12 +265,6 @@ def _user_function(line: str) -> str:
     return (name if offset.isdecimal() else text).replace(";", ":")[:_MAX_FUNCTION]
 
 
-NOT_RESOLVED = "[unknown]"
-"""Functions of a user stack of which the addresses alone are known."""
-_ADDRESS = re.compile(r"(0x)?[0-9a-f]+\b(?!\+)")
-_MAX_LINE = 1000
-
-
 def _place(chain: str, chains: list[str]) -> int:
     """Return the chain's place in the list, which it is added to; _UNKNOWN_CONTEXT without a chain, or without room."""
     if chain in chains:
@@ -243,13 +284,6 @@ def by_bucket(spec: MapSpec, gained: Counts) -> dict[int, Counts]:
     for key, n in gained.items():
         by_buckets[key & others][key >> shift & mask] = n
     return by_buckets
-
-
-Maps = Iterable[tuple[MapSpec, Counts]]
-Gains = Maps
-"""Maps with their differences over an interval, in place of their values."""
-RETURNED = ("none", "handled", "wake", "wake")
-"""IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
 
 
 def handlers(
@@ -487,10 +521,6 @@ def file_times(gains: Gains, file_system: Callable[[int], FileSystem]) -> dict[F
     return dict(counter)
 
 
-_FILE_TIMES = {"file_own_io": OWN_IO, "file_cpu": FOR_CPU, "file_asleep": ""}
-"""Role of a map -> the part whose time it has; empty: its contexts name them."""
-
-
 def _histogram(counts: Counts, us: int, bits: int = BITS) -> Histogram:
     """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
     histogram = Histogram.of(counts).coarsen(bits)
@@ -501,31 +531,6 @@ def context_name(spec: MapSpec, key: int, chains: Sequence[str] = ()) -> str:
     """Return the name of a key's context, of `chains` where there are any; `other` for a code without one."""
     code, names = spec.part("context").read(key), chains or spec.contexts
     return names[code] if code < len(names) else "other"
-
-
-_INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
-_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
-_RWBS = re.compile(r"[A-Z]{1,10}", re.ASCII)
-_ALL_BITS = 2**64 - 1
-_MOST = 2**63 - 1
-_MOST_OF = {
-    **dict.fromkeys(("request", "handler", "flags"), _ALL_BITS),
-    **dict.fromkeys(("pid", "thread", "instead", "holder", "outstanding", "overtaken"), 2**32 - 1),
-    **dict.fromkeys(("bytes", "dev", "irq", "disk"), 2**32 - 1),
-    **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
-    **dict.fromkeys(("op", "path"), 0xFF),
-    # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169;
-    # FreeBSD's td_priority: 0 to 255.
-    **dict.fromkeys(("priority", "instead_priority"), 255),
-    "policy": 0xFF,
-    "issued": 1,
-    "status": 2 * ERRNO_CODE - 1,
-}
-_UNKNOWN = (-1, _ALL_BITS)
-"""-1, and how an unsigned conversion prints it."""
-_MOST_US = 2**40
-"""12 days. A longer time of a request is a wrong stamp."""
-_STAMPS = ("begun_ns", "done_ns", "woken_ns", "issued_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,12 +585,6 @@ def _functions(stack: str) -> str:
     return FUNCTIONS_BETWEEN.join(islice(own, _MOST_FUNCTIONS))
 
 
-_MOST_FUNCTIONS = 16
-"""Functions of a stack that are kept."""
-PATH_END = clean("\0")
-"""The text of a `path` record ends so where the program's path does."""
-_MAX_TEXT = {"path": 64 * len(PATH_END), "split": _MOST_FUNCTIONS * (_MAX_FUNCTION + 1)}
-"""Kind of record -> characters of its text, where they may be more than those of a name."""
 _TEXT_OF: Mapping[str, Callable[[str], str | bytes]] = {"path": _escaped, "split": _functions}
 """Kind of record -> how its text is read."""
 
@@ -602,19 +601,6 @@ def shifted(record: Record, ahead_ns: int) -> Record:
 def _most_of(name: str) -> int:
     """Return the greatest possible value of a manifest's field."""
     return _MOST_US if name.endswith("_us") else _MOST_OF.get(name, _MOST)
-
-
-ROLES_OF_AGES = ("depth_older", "depth_since")
-"""Roles of the maps that NewestAges takes."""
-AS_IS = (*ROLES_OF_AGES, "depth_most", "file_max")
-"""Roles of maps whose values are of the tick that printed them, not cumulative."""
-SLOTS = 4
-"""A largest depth is kept for each of so many ticks."""
-MOST_REPORTED = 64
-_OCTAVE = 8
-Name = Callable[[int], str | None]
-Flags = Callable[[int], tuple[str, ...]]
-"""Converter of a request's cmd_flags to names."""
 
 
 def depth_of(index: int) -> int:

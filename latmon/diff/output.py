@@ -58,6 +58,8 @@ MARKED = ", ".join(f"{mark} {column}" for mark, column in _MARKS.items())
 """Legend of the plot of a sweep."""
 _ROWS = 12
 """Rows of the table: series that changed, then others."""
+_UNITS_S = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+"""Units of rates, with their seconds."""
 
 
 def render(report: DiffReport) -> str:
@@ -212,10 +214,6 @@ def _moved(change: Change, moved: Shift) -> str:
     """Return `sdd write p99 691 ms -> 2 ms`."""
     a, b = (UNKNOWN if text == UNKNOWN else in_words(text) for text in verdict.sides(moved))
     return f"{change.subject} {moved.name} {a} -> {b}"
-
-
-_UNITS_S = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-"""Units of rates, with their seconds."""
 
 
 def _unit_of(lengths_s: Sequence[float | None]) -> tuple[str, int]:

@@ -27,6 +27,37 @@ from latmon.support.trust import find_tool
 
 SECONDS = 30
 """Limit of a command: a slow dtrace takes 10 s to list a probe."""
+_PYTHON = (3, 11)
+_TESTED = (0, 17)
+_PACKAGES = ("textual", "PyYAML", "psutil")
+_VERSION = re.compile(r"(?<=bpftrace )v?(\d+)\.(\d+)(?:\.(\d+))?")
+_TRACEFS = ("kernel/tracing", "kernel/debug/tracing")
+_LOCKDOWN = re.compile(rb"\[(\w+)\]")
+_PROBE = ("sudo", "-n", "sh", "-c", ":")
+"""Command prefix of a probe with an empty script: a sudo rule for bpftrace alone doesn't cover the shell."""
+_NOT_THERE = 127
+DTRACE_VARIABLE = "LATMON_DTRACE"
+_LIST = ("-l", "-n", "BEGIN")
+"""Arguments that load the library and check the right to trace without enabling a probe; up to 10 s."""
+_DTRACE_VERSION = re.compile(r"D (\d+(?:\.\d+)+)")
+_GRANT = "basic,dtrace_kernel"
+_TOO_LONG = 124
+_RIGHTS = (
+    "run as root",
+    "additional privileges",
+    "permission denied",
+    "not permitted",
+    "password",
+    "may not",
+    "allowed",
+)
+_KNOWN = {
+    "vmlinux`major_names": (
+        "this kernel was built without CONFIG_KALLSYMS_ALL, so dtrace can't compile its own io.d and runs no script",
+        "boot a kernel with CONFIG_KALLSYMS_ALL=y (a distribution's own)",
+    ),
+}
+"""Message of dtrace -> its meaning and the remedy."""
 
 
 class Status(StrEnum):
@@ -98,12 +129,6 @@ class Place:
         return content(path)
 
 
-_PYTHON = (3, 11)
-_TESTED = (0, 17)
-_PACKAGES = ("textual", "PyYAML", "psutil")
-_VERSION = re.compile(r"(?<=bpftrace )v?(\d+)\.(\d+)(?:\.(\d+))?")
-
-
 def python(_place: Place) -> Check:
     """Check the interpreter that runs latmon."""
     shown = f"{'.'.join(map(str, sys.version_info[:3]))} ({clean(sys.executable, 80)})"
@@ -157,10 +182,6 @@ def bpftrace(place: Place) -> Check:
         what = f"{match.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"
         return Check("bpftrace", Status.DEGRADED, what, "install a newer one and name it in LATMON_BPFTRACE")
     return Check("bpftrace", Status.OK, f"{match.group()} ({path})")
-
-
-_TRACEFS = ("kernel/tracing", "kernel/debug/tracing")
-_LOCKDOWN = re.compile(rb"\[(\w+)\]")
 
 
 def diskstats(place: Place) -> Check:
@@ -289,11 +310,6 @@ def container(place: Place) -> Check:
     return Check("container", Status.DEGRADED, what, "run latmon on the host")
 
 
-_PROBE = ("sudo", "-n", "sh", "-c", ":")
-"""Command prefix of a probe with an empty script: a sudo rule for bpftrace alone doesn't cover the shell."""
-_NOT_THERE = 127
-
-
 def privilege(place: Place) -> Check:
     """Check how this user can start a probe."""
     if place.uid == 0:
@@ -359,29 +375,7 @@ def _colours(place: Place, term: str) -> str:
     return "256 colours" if "256" in term else "16 colours"
 
 
-DTRACE_VARIABLE = "LATMON_DTRACE"
-_LIST = ("-l", "-n", "BEGIN")
-"""Arguments that load the library and check the right to trace without enabling a probe; up to 10 s."""
-_DTRACE_VERSION = re.compile(r"D (\d+(?:\.\d+)+)")
 _KERNEL, _ALL = "dtrace_kernel", "all"
-_GRANT = "basic,dtrace_kernel"
-_TOO_LONG = 124
-_RIGHTS = (
-    "run as root",
-    "additional privileges",
-    "permission denied",
-    "not permitted",
-    "password",
-    "may not",
-    "allowed",
-)
-_KNOWN = {
-    "vmlinux`major_names": (
-        "this kernel was built without CONFIG_KALLSYMS_ALL, so dtrace can't compile its own io.d and runs no script",
-        "boot a kernel with CONFIG_KALLSYMS_ALL=y (a distribution's own)",
-    ),
-}
-"""Message of dtrace -> its meaning and the remedy."""
 
 
 def has_dtrace(place: Place) -> bool:

@@ -36,6 +36,74 @@ from latmon.support.paths import data_dir
 from latmon.support.streams import message, terminal_size
 from latmon.support.text import aligned, clean
 
+OVERHEAD_S = 5.0
+_STARTS_S = 90.0
+"""Time for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
+MAX_CHARS = 400
+SCHEMA = "latmon.doctor/1"
+_LINUX: tuple[Callable[[Place], Check], ...] = (
+    doctor_checks.privilege,
+    doctor_checks.diskstats,
+    doctor_checks.iostats,
+    doctor_checks.btf,
+    doctor_checks.tracefs,
+    doctor_checks.kprobes,
+    doctor_checks.jit,
+    doctor_checks.lockdown,
+    doctor_checks.tick,
+    doctor_checks.container,
+)
+_OTHERS: tuple[Callable[[Place], Check], ...] = (
+    doctor_checks.dtrace_tool,
+    doctor_checks.dtrace_privilege,
+    doctor_checks.diskstats,
+)
+_MARKS = {Status.OK: "ok", Status.REMARK: "remark", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
+_EXPLAIN = {
+    "bpftrace": "latmon_backends.bpftrace.backend:explain",
+    "dtrace": "latmon_backends.dtrace.backend:explain",
+}
+_YES = "yes"
+_NEWER = "for tier A install a newer bpftrace; LATMON_BPFTRACE=PATH names one beside the system's"
+_NONE = ("", "D")
+"""Tiers without a probe."""
+_BEST = "A"
+_TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
+"""Tier of bpftrace's always-on probe -> that of its tracer."""
+_TIERS = frozenset(_TIERS_OF.values())
+Load = Callable[[str, str], Callable[..., object]]
+_TABLES = {
+    "handler_run": "run time of each interrupt handler, by what it returned",
+    "handler_before": "how long other handlers of its vector ran first",
+    "softirq_delay": "raise to entry of each softirq vector, by CPU",
+    "softirq_run": "run time of each softirq vector, by CPU",
+    "wakeup": "waking to running of threads",
+    "depth_driver": "number of requests in the driver and of those waiting, over time",
+    "depth_issue": "number of requests in the driver when one is issued",
+    "depth_time": "latency of a request by the device's depth at its arrival",
+    "cgroup": "each total by cgroup, with bytes",
+    "process": "I/Os of each process, with bytes",
+    "behind": "cgroups that a device serves while I/Os of another one are in flight",
+    "size_latency": "latency by the size of an I/O",
+    "pattern": "I/Os that were sequential, read ahead, flagged SYNC, not aligned to a physical block",
+    "file": "operations on files by file system, and what their threads waited for",
+    "journal_commits": "commits of a journal with the time of each phase",
+    "sync_syncs": "syncs of each process, and how long it waited for them",
+    "xfs_log_writes": "writes of an xfs log, with their time, and waits for room in it",
+    "failed_ios": "I/Os that failed, by their status",
+    "dirtier_paused_us": "pauses of each process that dirties pages",
+}
+"""Role of a map that is not a stage -> its meaning."""
+_REPORTED = {
+    "issue": "bursts of neighbours as they go to the driver",
+    "waiting": "requests that have not completed, the oldest of them",
+    "slow": "each I/O above the threshold, within the rate limit",
+    "resumed": "the thread that waited for a slow I/O, and the time until it ran again",
+    "late": "wake-ups of 1 ms and more",
+    "file": "each slow operation on a file with its path, within the rate limit",
+    "limit": "limits of each device in its driver",
+}
+
 
 def print_progress(text: str, what: str = "self-test") -> None:
     """Print progress to stderr."""
@@ -132,11 +200,6 @@ class Overhead:
     """With stages of all devices; empty where no tracer runs."""
     untraced: str = ""
     """Why no tracer runs."""
-
-
-OVERHEAD_S = 5.0
-_STARTS_S = 90.0
-"""Time for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
 
 
 def measure_overhead(request: Request, progress: Callable[[str], None], seconds: float = OVERHEAD_S) -> Overhead:
@@ -238,28 +301,6 @@ def overhead_values(overhead: Overhead) -> dict[str, Any]:
         "with_stages": [asdict(probe_cost) for probe_cost in overhead.traced],
         **({"untraced": overhead.untraced} if overhead.untraced else {}),
     }
-
-
-MAX_CHARS = 400
-SCHEMA = "latmon.doctor/1"
-_LINUX: tuple[Callable[[Place], Check], ...] = (
-    doctor_checks.privilege,
-    doctor_checks.diskstats,
-    doctor_checks.iostats,
-    doctor_checks.btf,
-    doctor_checks.tracefs,
-    doctor_checks.kprobes,
-    doctor_checks.jit,
-    doctor_checks.lockdown,
-    doctor_checks.tick,
-    doctor_checks.container,
-)
-_OTHERS: tuple[Callable[[Place], Check], ...] = (
-    doctor_checks.dtrace_tool,
-    doctor_checks.dtrace_privilege,
-    doctor_checks.diskstats,
-)
-_MARKS = {Status.OK: "ok", Status.REMARK: "remark", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
 def all_checks(place: Place, explained: ProbeReport) -> list[Check]:
@@ -381,21 +422,6 @@ def doctor_command(
     if overhead is not None:
         return EXIT_UNAVAILABLE if overhead.refused else EXIT_DONE
     return EXIT_DONE if usable(checks) else EXIT_UNAVAILABLE
-
-
-_EXPLAIN = {
-    "bpftrace": "latmon_backends.bpftrace.backend:explain",
-    "dtrace": "latmon_backends.dtrace.backend:explain",
-}
-_YES = "yes"
-_NEWER = "for tier A install a newer bpftrace; LATMON_BPFTRACE=PATH names one beside the system's"
-_NONE = ("", "D")
-"""Tiers without a probe."""
-_BEST = "A"
-_TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
-"""Tier of bpftrace's always-on probe -> that of its tracer."""
-_TIERS = frozenset(_TIERS_OF.values())
-Load = Callable[[str, str], Callable[..., object]]
 
 
 def report(place: Place, load: Load = registry.load_target, backend: str = "") -> ProbeReport:
@@ -544,40 +570,6 @@ def _here(probe_report: ProbeReport) -> str:
     if probe_report.tier in _NONE:
         return ""
     return _TIERS_OF.get(probe_report.tier, "") if not names or names[0] in _TIERS else names[0]
-
-
-_TABLES = {
-    "handler_run": "run time of each interrupt handler, by what it returned",
-    "handler_before": "how long other handlers of its vector ran first",
-    "softirq_delay": "raise to entry of each softirq vector, by CPU",
-    "softirq_run": "run time of each softirq vector, by CPU",
-    "wakeup": "waking to running of threads",
-    "depth_driver": "number of requests in the driver and of those waiting, over time",
-    "depth_issue": "number of requests in the driver when one is issued",
-    "depth_time": "latency of a request by the device's depth at its arrival",
-    "cgroup": "each total by cgroup, with bytes",
-    "process": "I/Os of each process, with bytes",
-    "behind": "cgroups that a device serves while I/Os of another one are in flight",
-    "size_latency": "latency by the size of an I/O",
-    "pattern": "I/Os that were sequential, read ahead, flagged SYNC, not aligned to a physical block",
-    "file": "operations on files by file system, and what their threads waited for",
-    "journal_commits": "commits of a journal with the time of each phase",
-    "sync_syncs": "syncs of each process, and how long it waited for them",
-    "xfs_log_writes": "writes of an xfs log, with their time, and waits for room in it",
-    "failed_ios": "I/Os that failed, by their status",
-    "dirtier_paused_us": "pauses of each process that dirties pages",
-}
-"""Role of a map that is not a stage -> its meaning."""
-
-_REPORTED = {
-    "issue": "bursts of neighbours as they go to the driver",
-    "waiting": "requests that have not completed, the oldest of them",
-    "slow": "each I/O above the threshold, within the rate limit",
-    "resumed": "the thread that waited for a slow I/O, and the time until it ran again",
-    "late": "wake-ups of 1 ms and more",
-    "file": "each slow operation on a file with its path, within the rate limit",
-    "limit": "limits of each device in its driver",
-}
 
 
 def list_probes() -> int:

@@ -123,6 +123,32 @@ _SHARE = 0.25
 _WINDOW_US = 600_000_000
 _SOFTIRQ = "softirq"
 """Part of the name of each path that completes I/Os in a softirq."""
+BYTES = 4096
+SECTOR = 512
+COMM = "latmon-delay"
+"""Name of the writing thread."""
+CALM = 20
+_PAUSE_S = 0.05
+_BETWEEN_S = 0.3
+DELAYS = ((2048, 300_000), (8192, 1_200_000))
+"""Sector and delay in us: the longer one is always in flight at the end of an interval, and then old enough for the
+list of I/Os in flight."""
+INTERVAL_US = 500_000
+THRESHOLD_US = 100_000
+_OPENING_S = 300.0
+"""Limit for opening the backend, which gives up long before."""
+_STARTING_S = 60.0
+"""Limit for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
+_AGES_S = 3.0
+_SETTLING_S = 6.0
+_AFTER = 3
+"""Frames after the last write, because an outlier may be reported one frame later."""
+_STEP_S = 0.1
+_SIGNALS = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "the terminal's hang-up",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,18 +310,6 @@ def _end(shell: subprocess.Popen[bytes]) -> bool:
     return shell.returncode is not None and shell.returncode >= 0
 
 
-BYTES = 4096
-SECTOR = 512
-COMM = "latmon-delay"
-"""Name of the writing thread."""
-CALM = 20
-_PAUSE_S = 0.05
-_BETWEEN_S = 0.3
-DELAYS = ((2048, 300_000), (8192, 1_200_000))
-"""Sector and delay in us: the longer one is always in flight at the end of an interval, and then old enough for the
-list of I/Os in flight."""
-
-
 @dataclass(frozen=True, slots=True)
 class DelayedWrite:
     """One write that was delayed by `asked_us`, and that its thread waited for `took_us`."""
@@ -352,24 +366,6 @@ def _call_thread(name: str) -> None:
     """Set the thread's name, which probes report."""
     with contextlib.suppress(OSError):
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
-
-
-INTERVAL_US = 500_000
-THRESHOLD_US = 100_000
-_OPENING_S = 300.0
-"""Limit for opening the backend, which gives up long before."""
-_STARTING_S = 60.0
-"""Limit for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
-_AGES_S = 3.0
-_SETTLING_S = 6.0
-_AFTER = 3
-"""Frames after the last write, because an outlier may be reported one frame later."""
-_STEP_S = 0.1
-_SIGNALS = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGTERM: "SIGTERM",
-    signal.SIGHUP: "the terminal's hang-up",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,27 @@ from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.support.units import rfc3339
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
+WINDOW_HEADER = (
+    *("time", "mono_us", "dt_us", "device", "op", "stage", "population", "count", "sum_us", "max_us"),
+    *QUANTILES,
+    *("completed", "bytes", "above_threshold", "in_driver", "queued", "lost_events", "note"),
+    *("includes", "failed"),
+)
+_UNKNOWN = Outstanding(None, None)
+_BEHIND_TIME = len(WINDOW_HEADER) - 6
+"""Cells between the three of the time and the note, which two more follow."""
+BUCKET_HEADER = ("time", "mono_us", "dt_us", "device", "op", "stage", "low_us", "high_us", "count", "includes")
+TRACED = "traced."
+"""Prefix of the stages of traced I/Os, which are counted apart from all I/Os."""
+WHO_HEADER = (
+    *("time", "mono_us", "dt_us", "table", "device", "op", "name", "detail", "count", "bytes", "sum_us", "max_us"),
+    *QUANTILES,
+    "note",
+)
+_WhoCells = tuple[str, str, str, str | None, str | None, int | None, int | None, Histogram, int | None]
+"""Table, device, op, name, detail, count, bytes, latencies and, without those, the sum of the time."""
+_OF_IOS = tuple(table for table in TABLES if table.counts_ios)
 
 
 def row(cells: Iterable[object]) -> bytes:
@@ -54,18 +75,6 @@ def _cell(value: object) -> str:
     if text.startswith(_FORMULA):
         text = f"'{text}"
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(c in text for c in ',"\r\n') else text
-
-
-QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
-WINDOW_HEADER = (
-    *("time", "mono_us", "dt_us", "device", "op", "stage", "population", "count", "sum_us", "max_us"),
-    *QUANTILES,
-    *("completed", "bytes", "above_threshold", "in_driver", "queued", "lost_events", "note"),
-    *("includes", "failed"),
-)
-_UNKNOWN = Outstanding(None, None)
-_BEHIND_TIME = len(WINDOW_HEADER) - 6
-"""Cells between the three of the time and the note, which two more follow."""
 
 
 def write_windows(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -153,11 +162,6 @@ def _figures(histogram: Histogram) -> tuple[int | None, ...]:
     return histogram.max, *(histogram.quantile(q) for q in QUANTILES.values())
 
 
-BUCKET_HEADER = ("time", "mono_us", "dt_us", "device", "op", "stage", "low_us", "high_us", "count", "includes")
-TRACED = "traced."
-"""Prefix of the stages of traced I/Os, which are counted apart from all I/Os."""
-
-
 def write_buckets(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     """Write the rows of all windows."""
     out.write(row(BUCKET_HEADER))
@@ -189,15 +193,6 @@ def _counts(frame: Frame, origin: Origin) -> Iterator[bytes]:
                 yield row((*begin, series.device, series.op, before + series.stage, low, high, n, inside))
 
 
-WHO_HEADER = (
-    *("time", "mono_us", "dt_us", "table", "device", "op", "name", "detail", "count", "bytes", "sum_us", "max_us"),
-    *QUANTILES,
-    "note",
-)
-_WhoCells = tuple[str, str, str, str | None, str | None, int | None, int | None, Histogram, int | None]
-"""Table, device, op, name, detail, count, bytes, latencies and, without those, the sum of the time."""
-
-
 def write_who(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     """Write the rows of all windows: I/Os by cgroup, process and size, their order, and operations on files."""
     out.write(row(WHO_HEADER))
@@ -221,9 +216,6 @@ def _who_rows(item: Reported) -> Iterator[bytes]:
         yield row(
             (*begin, *about, time_us, *(_figures(histogram) if histogram else (None,) * (1 + len(QUANTILES))), None)
         )
-
-
-_OF_IOS = tuple(table for table in TABLES if table.counts_ios)
 
 
 def _who_cells(frame: Frame) -> Iterator[_WhoCells]:

@@ -53,6 +53,7 @@ _DESCRIBED = frozenset((ISSUERS, BEHIND, SIZES, PATTERNS, FILES))
 
 _NOT_OF_IOS = (NFS_OPERATIONS, NFS_REQUESTS)
 """Tables that are exported although their rows are no I/Os of devices."""
+_PRIVATE = (Meaning.PRIVATE, Meaning.PROCESS)
 
 
 def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -150,9 +151,6 @@ def _who(sums: Totals) -> Iterator[Family]:
     if times:
         text = "Time of operations on files in which their threads were off the CPU, by what they waited for (part)."
         yield Family("latmon_file_time_seconds", COUNTER, text, times, "seconds")
-
-
-_PRIVATE = (Meaning.PRIVATE, Meaning.PROCESS)
 
 
 def _declared(sums: Totals) -> Iterator[Family]:

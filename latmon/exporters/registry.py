@@ -31,6 +31,46 @@ if TYPE_CHECKING:
 
 _MAX_NAMED = 20
 Item = Frame | Gap | Mark | End
+_TIME_OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?", re.ASCII)
+_DAY_S = 86_400
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "jsonl": "the lines of the recording, uncompressed",
+        "csv": "a row per window, device, op and stage",
+        "openmetrics": "a snapshot for Prometheus",
+        "hlog": "an HdrHistogram log",
+        "perfetto": "outliers and counters for ui.perfetto.dev",
+        "blkparse": "the text of blkparse, of I/Os with stages (latmon trace)",
+        "blktrace": "the same as blktrace's binary events, for btt -i FILE and blkparse -i - < FILE",
+        "svg": "a picture of a screen",
+        "text": "a screen as plain text",
+        "cast": "an animation of a screen for asciinema",
+    }
+)
+SCREENS = (
+    *("overview", "maps", "zoom", "offsets", "ticks"),
+    *("stages", "files", "outstanding", "order", "audit", "outliers", "interrupts", "findings", "who"),
+)
+"""Screens of pictures: the TUI's screens, the other forms of its first, and the panels of two others."""
+SIZES = ((40, 10), (500, 200))
+"""Columns and lines of the smallest and of the largest picture."""
+PICTURES = ("svg", "text", "cast")
+"""Formats that draw a screen."""
+_WRITERS = {
+    "jsonl": ("latmon", "write_jsonl"),
+    "csv": ("latmon", "write_windows"),
+    "csv-buckets": ("latmon", "write_buckets"),
+    "csv-who": ("latmon", "write_who"),
+    "openmetrics": ("openmetrics", "write"),
+    "hlog": ("hdrhistogram", "write"),
+    "perfetto": ("perfetto", "write"),
+    "blkparse": ("blktrace", "write_text"),
+    "blktrace": ("blktrace", "write_binary"),
+    "svg": ("screen", "write_svg"),
+    "text": ("screen", "write_text"),
+    "cast": ("screen", "write_cast"),
+}
+"""Format -> module and function, imported when it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +163,6 @@ class Source:
             raise UsageError(f"--device {' '.join(self.globs)}: no such device in it; there are {known_text}{more}")
 
 
-_TIME_OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?", re.ASCII)
-_DAY_S = 86_400
-
-
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Options of an export; each format reads its own."""
@@ -163,48 +199,6 @@ def moment_us(text: str, origin: Origin) -> int:
         return start_us + round((then.astimezone(UTC).timestamp() - wall) * 1e6)
     except (ValueError, OverflowError):
         raise UsageError(f"--at {text}: expected 90s from the begin, 14:05:30, or 2026-11-22T14:05:30Z") from None
-
-
-FORMATS: Mapping[str, str] = MappingProxyType(
-    {
-        "jsonl": "the lines of the recording, uncompressed",
-        "csv": "a row per window, device, op and stage",
-        "openmetrics": "a snapshot for Prometheus",
-        "hlog": "an HdrHistogram log",
-        "perfetto": "outliers and counters for ui.perfetto.dev",
-        "blkparse": "the text of blkparse, of I/Os with stages (latmon trace)",
-        "blktrace": "the same as blktrace's binary events, for btt -i FILE and blkparse -i - < FILE",
-        "svg": "a picture of a screen",
-        "text": "a screen as plain text",
-        "cast": "an animation of a screen for asciinema",
-    }
-)
-SCREENS = (
-    *("overview", "maps", "zoom", "offsets", "ticks"),
-    *("stages", "files", "outstanding", "order", "audit", "outliers", "interrupts", "findings", "who"),
-)
-"""Screens of pictures: the TUI's screens, the other forms of its first, and the panels of two others."""
-SIZES = ((40, 10), (500, 200))
-"""Columns and lines of the smallest and of the largest picture."""
-PICTURES = ("svg", "text", "cast")
-"""Formats that draw a screen."""
-
-
-_WRITERS = {
-    "jsonl": ("latmon", "write_jsonl"),
-    "csv": ("latmon", "write_windows"),
-    "csv-buckets": ("latmon", "write_buckets"),
-    "csv-who": ("latmon", "write_who"),
-    "openmetrics": ("openmetrics", "write"),
-    "hlog": ("hdrhistogram", "write"),
-    "perfetto": ("perfetto", "write"),
-    "blkparse": ("blktrace", "write_text"),
-    "blktrace": ("blktrace", "write_binary"),
-    "svg": ("screen", "write_svg"),
-    "text": ("screen", "write_text"),
-    "cast": ("screen", "write_cast"),
-}
-"""Format -> module and function, imported when it is used."""
 
 
 def export_command(args: argparse.Namespace) -> int:

@@ -35,6 +35,10 @@ from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
 """Time before a picture that is read: the longest window of the screen."""
+MAX_RATE = 10
+_FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
+_PARTS = re.compile(r"([▀▁▂▃▄▅▆▇█])\1*| +|[^▀▁▂▃▄▅▆▇█ ]+(?: [^▀▁▂▃▄▅▆▇█ ]+)*")
+"""Equal blocks, blanks, and words with single blanks between them."""
 
 
 def _shown(options: ExportOptions) -> ScreenOptions:
@@ -131,9 +135,6 @@ def palette(theme: Theme) -> Palette:
     rgb = {role: colour.rgb for role, colour in colours.items()}
     ansi = {role: colour.xterm for role, colour in colours.items()}
     return Palette(rgb["background"], rgb["text"], rgb, ansi, solid(len(theme.ramp.steps)))
-
-
-MAX_RATE = 10
 
 
 def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
@@ -275,9 +276,6 @@ _BLOCKS = {
     },
 }
 """Block -> its upper edge and its height."""
-_FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
-_PARTS = re.compile(r"([▀▁▂▃▄▅▆▇█])\1*| +|[^▀▁▂▃▄▅▆▇█ ]+(?: [^▀▁▂▃▄▅▆▇█ ]+)*")
-"""Equal blocks, blanks, and words with single blanks between them."""
 
 
 def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:

@@ -116,6 +116,11 @@ _MAX_ERROR = 200
 
 NEEDS: Mapping[str, str] = MappingProxyType({rule.id: rule.needs for rule in RULES})
 """Rule -> the input without which it never fires."""
+_ON_DEMAND: Mapping[str, str] = MappingProxyType({TRACED: "", FILES: FILES_TRACED, PATTERNS: SIZES_TRACED})
+"""Inputs that the tracer measures, and their name among those that it left out."""
+_TRACED_PARTS: Mapping[str, str] = MappingProxyType({rule.id: rule.traced_part for rule in RULES})
+KEEP = 6
+"""Least number of blocks that are kept, however long they are: rules count the blocks in which an effect lasted."""
 
 
 @dataclass(slots=True)
@@ -280,11 +285,6 @@ def _is_counted(facts: Facts, table: AnyTable) -> bool:
     return table.name in facts.origin.counted or bool(facts[table])
 
 
-_ON_DEMAND: Mapping[str, str] = MappingProxyType({TRACED: "", FILES: FILES_TRACED, PATTERNS: SIZES_TRACED})
-"""Inputs that the tracer measures, and their name among those that it left out."""
-_TRACED_PARTS: Mapping[str, str] = MappingProxyType({rule.id: rule.traced_part for rule in RULES})
-
-
 class MeasuredInputs:
     """Whether the inputs of a finding's rule were measured, so that a rule without a finding refutes it."""
 
@@ -346,10 +346,6 @@ def evaluated_by(
         texts.append(f"only in {share} of the evaluations: {', '.join(names)} (in the others {MISSING[kind]})")
     who = f"{rules - len(without)} of {rules} rules evaluated" if without else f"{rules} rules"
     return who, "; ".join(texts)
-
-
-KEEP = 6
-"""Least number of blocks that are kept, however long they are: rules count the blocks in which an effect lasted."""
 
 
 class RuleEngine:

@@ -65,6 +65,56 @@ from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import counted, part, rate, spelled, whole
 
+IF_DEVICE = "if most of the time is in driver and device (hba on screen 2)"
+"""Condition of steps about hardware where stages are not known."""
+_NOT_OF_DEVICE = frozenset((FOR_CPU, LOCK, SERVER, MEMORY, FROZEN, RUNNING))
+"""Parts of the time of operations on files that are not their device's. The journal's I/O is, and the dirty limit
+follows the speed at which it writes."""
+_SMALL_PART = 0.01
+PART_TEXTS: Mapping[str, str] = MappingProxyType(
+    {
+        OWN_IO: "asleep for I/O of its own",
+        FOR_CPU: "waiting for a CPU",
+        LOCK: "asleep for a lock",
+        JOURNAL: "asleep for the journal",
+        OTHER_IO: "asleep for I/O that another thread issued, or that is held back",
+        DIRTY_LIMIT: "asleep at the limit of dirty pages",
+        SERVER: "asleep for a server or a FUSE program",
+        MEMORY: "asleep for free memory",
+        FROZEN: "asleep because the file system is frozen",
+        ASLEEP: "asleep for something else",
+        RUNNING: "running",
+    }
+)
+"""Part of the time of operations on files -> what their thread did, in words."""
+ELSEWHERE = Step(
+    "find out what the operations on files wait for besides their I/O, which is less than half of their time: a lock "
+    "of a file that many threads write, the journal, or a CPU"
+)
+_VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+"""Softirq vectors by the kernel's numbers (include/linux/interrupt.h)."""
+_RUNNERS = {
+    "irq_exit": "the end of an interrupt",
+    "timer": "the end of the timer's interrupt",
+    "ksoftirqd": "ksoftirqd",
+    "other": "other code that let softirqs run",
+}
+_RAISERS = {"irq": "an interrupt", "softirq": "another softirq", "other": "a thread, outside of interrupts"}
+_MOST = 0.5
+"""From this share of the waits on a thread ran for most of them."""
+_MORE = re.compile(r" and \d+ more$")
+_IRQ_THREAD = re.compile(r"irq/(\d+)-")
+WHOLE = "whole"
+"""Place of a swap area that is a whole disk."""
+_FULL = "the device may answer that its queue is full, and others that share it wait longer; undone by the old value"
+_MPT_SAS = (
+    "update the adapter's driver where it is. Known: Solaris 11's mpt_sas under VMware's LSI Logic SAS, bug 24764515 "
+    "(tagged command queuing disabled for SCSI-2 and SPC targets), patch 25485763, in 11.3.17.5.0; Doc ID 2238101.1"
+)
+_MOST_DISKS = 3
+_FAST_US = 20_000
+"""Mean time of a device's I/Os from which on it isn't called healthy."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlowIos:
@@ -212,10 +262,6 @@ def hardware_steps(facts: Facts, device: str, steps: Iterable[Step]) -> Iterator
         yield from steps
 
 
-IF_DEVICE = "if most of the time is in driver and device (hba on screen 2)"
-"""Condition of steps about hardware where stages are not known."""
-
-
 def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> float | None:
     """Return the most that a device's I/Os can be of the time of these operations on its files; None: not known.
 
@@ -238,11 +284,6 @@ def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Ite
         files_us += sum(us for us in sums if us is not None)
         io_us += timed.sum
     return io_us / files_us if files_us and io_us else None
-
-
-_NOT_OF_DEVICE = frozenset((FOR_CPU, LOCK, SERVER, MEMORY, FROZEN, RUNNING))
-"""Parts of the time of operations on files that are not their device's. The journal's I/O is, and the dirty limit
-follows the speed at which it writes."""
 
 
 def _split_share(facts: Facts, device: str, ops: frozenset[str]) -> float | None:
@@ -274,25 +315,6 @@ def split_facts(parts: Mapping[str, int], ops: str) -> Iterator[Fact]:
         if share >= _SMALL_PART or (name == OWN_IO and whole_us):
             text = f"{PART_TEXTS[name]}: {part(share)} of the time of its {ops}"
             yield Fact(f"{name.replace(' ', '_').replace('/', '')}_share", round(share, 3), text, "share")
-
-
-_SMALL_PART = 0.01
-PART_TEXTS: Mapping[str, str] = MappingProxyType(
-    {
-        OWN_IO: "asleep for I/O of its own",
-        FOR_CPU: "waiting for a CPU",
-        LOCK: "asleep for a lock",
-        JOURNAL: "asleep for the journal",
-        OTHER_IO: "asleep for I/O that another thread issued, or that is held back",
-        DIRTY_LIMIT: "asleep at the limit of dirty pages",
-        SERVER: "asleep for a server or a FUSE program",
-        MEMORY: "asleep for free memory",
-        FROZEN: "asleep because the file system is frozen",
-        ASLEEP: "asleep for something else",
-        RUNNING: "running",
-    }
-)
-"""Part of the time of operations on files -> what their thread did, in words."""
 
 
 def nfs_facts(facts: Facts, mount: str) -> Iterator[Fact]:
@@ -334,12 +356,6 @@ def files_facts(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[
     if share is not None and share < 1:
         text = f"all I/Os of {device} are {part(share)} of the time of these operations on its files"
         yield Fact("io_share", round(share, 3), text, "share")
-
-
-ELSEWHERE = Step(
-    "find out what the operations on files wait for besides their I/O, which is less than half of their time: a lock "
-    "of a file that many threads write, the journal, or a CPU"
-)
 
 
 def where_it_is(device: Device) -> Iterator[Step]:
@@ -411,17 +427,6 @@ def _longest(block: Block, device: str, stage: str) -> int:
     return block.once(("longest", stage, device), longest)
 
 
-_VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
-"""Softirq vectors by the kernel's numbers (include/linux/interrupt.h)."""
-_RUNNERS = {
-    "irq_exit": "the end of an interrupt",
-    "timer": "the end of the timer's interrupt",
-    "ksoftirqd": "ksoftirqd",
-    "other": "other code that let softirqs run",
-}
-_RAISERS = {"irq": "an interrupt", "softirq": "another softirq", "other": "a thread, outside of interrupts"}
-
-
 def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, SoftirqRuns]]:
     """Yield the vectors that completed the device's requests; all possible ones where no path names the vector."""
     for key in attribution.vectors_in(facts.vectors, facts.traced.paths.get(device, {}), device):
@@ -473,10 +478,6 @@ def dominant(labels: Mapping[str, int]) -> Dominant:
     name = max(names, key=lambda comm: (names[comm], comm))
     own = [label for label in labels if comm_of(label) == name]
     return Dominant(max(own, key=lambda label: (labels[label], label)), names[name])
-
-
-_MOST = 0.5
-"""From this share of the waits on a thread ran for most of them."""
 
 
 class Instead(NamedTuple):
@@ -554,10 +555,6 @@ def most_frequent(counts: Iterable[tuple[str, int]]) -> str:
     return max(counts, key=lambda pair: (pair[1], pair[0]), default=("", 0))[0]
 
 
-_MORE = re.compile(r" and \d+ more$")
-_IRQ_THREAD = re.compile(r"irq/(\d+)-")
-
-
 def devices_of(facts: Facts, text: str) -> tuple[str, ...]:
     """Return the block devices of a handler from its controller's address, or from a list of names that may be cut."""
     addresses = facts.once("addresses", lambda: _addresses(facts))
@@ -580,10 +577,6 @@ def _address(device: Device, host: str) -> str:
 def host_before(facts: Facts, name: str) -> str:
     """Return the host in front of a fleet's name, with its colon; empty where the capture is of one host."""
     return name[: name.find(":") + 1] if facts.origin.backend == FLEET else ""
-
-
-WHOLE = "whole"
-"""Place of a swap area that is a whole disk."""
 
 
 def swap_of(device: Device) -> str:
@@ -705,13 +698,6 @@ def littles_law(facts: Facts, device: str, bound: Limit | None) -> LawCheck | No
     )
 
 
-_FULL = "the device may answer that its queue is full, and others that share it wait longer; undone by the old value"
-_MPT_SAS = (
-    "update the adapter's driver where it is. Known: Solaris 11's mpt_sas under VMware's LSI Logic SAS, bug 24764515 "
-    "(tagged command queuing disabled for SCSI-2 and SPC targets), patch 25485763, in 11.3.17.5.0; Doc ID 2238101.1"
-)
-
-
 def raise_limit(device: Device, name: str) -> Iterator[Step]:
     """Yield the steps that raise the limit `name`, which a device has reached or which is too low for it."""
     driver, at = device.driver or "its driver", sysfs(device.name)
@@ -793,11 +779,6 @@ def without_scheduler(device: Device, scheduler: str, harm: str = "") -> Step:
         f"{harm or f'{scheduler} no longer shares the device fairly or sorts for it'}; {undone}",
         (setting(f"{sysfs(device.name)}/queue/scheduler", "none"),),
     )
-
-
-_MOST_DISKS = 3
-_FAST_US = 20_000
-"""Mean time of a device's I/Os from which on it isn't called healthy."""
 
 
 def disk_facts(facts: Facts, host: str) -> Iterator[Fact]:

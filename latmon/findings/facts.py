@@ -63,6 +63,19 @@ if TYPE_CHECKING:  # a history is made of blocks
 
 T = TypeVar("T")
 V = TypeVar("V")
+GROWN_US = 600_000_000
+"""Time over which counters of errors of a device are compared: they are read once a minute."""
+WINDOW_US = 60_000_000
+BLOCK_US = 5_000_000
+_FIRST_US = (2_000_000, BLOCK_US)
+"""Ends of the first two blocks: a problem that exists when a capture begins is reported within 10 s of its start."""
+_MOST = 0.75
+"""Share of a minute that a window without its preceding roll-up must cover."""
+_SO_FAR = 0.3
+"""Share of the time that a condition must last, which is enough if it was true since the window began: 3.6 s of 12."""
+_MAX_GROWN = 10_000
+_MAX_LINES = 1000
+"""Devices of which the newest line of the kernel's log is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,18 +253,6 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
     return depths
 
 
-GROWN_US = 600_000_000
-"""Time over which counters of errors of a device are compared: they are read once a minute."""
-WINDOW_US = 60_000_000
-BLOCK_US = 5_000_000
-_FIRST_US = (2_000_000, BLOCK_US)
-"""Ends of the first two blocks: a problem that exists when a capture begins is reported within 10 s of its start."""
-_MOST = 0.75
-"""Share of a minute that a window without its preceding roll-up must cover."""
-_SO_FAR = 0.3
-"""Share of the time that a condition must last, which is enough if it was true since the window began: 3.6 s of 12."""
-
-
 class WindowSums:
     """Running sums over consecutive blocks: only those that enter or leave the window are added or subtracted."""
 
@@ -308,11 +309,6 @@ class ReportGrowth:
                 of = growth_by_device.setdefault(device, {})
                 of[name] = of.get(name, 0) + n
         return growth_by_device
-
-
-_MAX_GROWN = 10_000
-_MAX_LINES = 1000
-"""Devices of which the newest line of the kernel's log is kept."""
 
 
 class KernelLines:

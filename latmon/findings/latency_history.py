@@ -77,6 +77,8 @@ _IDENTITY = ("serial", "model", "label", "major", "minor")
 """Fields in which another device of the same name differs. The label of a loop device is its file."""
 _PAUSE_US = 10_000_000
 """A pause without I/Os in flight that is as long, around a change, is one of the load: another job may have begun."""
+_Timed = Sequence[tuple[float, int]]
+"""Levels with the ends of their blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +134,6 @@ class _Rise(NamedTuple):
     begun_us: int
     is_tail: bool
     """Whether it is of the p95, not of the median."""
-
-
-_Timed = Sequence[tuple[float, int]]
-"""Levels with the ends of their blocks."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,11 @@ from latmon.findings.rule import FLEET
 from latmon.model.measurements import DIRTIERS, ISSUERS, WRITTEN
 
 V = TypeVar("V")
+_KERNEL_WRITERS = re.compile(r"kworker\b|jbd2/|xfsaild/|btrfs-|f2fs_|kswapd\d")
+_MOST_OF_HOST = 0.8
+"""Least share of a device in the bytes that its host writes, from which on a program's are taken to be its."""
+_HALF_OF_DEVICE = 0.5
+"""Least part of what the device writes that a program wrote, which is then named."""
 
 
 class Program(NamedTuple):
@@ -58,13 +63,6 @@ def most_used_device(facts: Facts, process: str, cgroup: str) -> str:
             by_cgroup[row.device] += done.count
     counts = by_process or by_cgroup
     return max(counts, key=lambda device: (counts[device], device), default="")
-
-
-_KERNEL_WRITERS = re.compile(r"kworker\b|jbd2/|xfsaild/|btrfs-|f2fs_|kswapd\d")
-_MOST_OF_HOST = 0.8
-"""Least share of a device in the bytes that its host writes, from which on a program's are taken to be its."""
-_HALF_OF_DEVICE = 0.5
-"""Least part of what the device writes that a program wrote, which is then named."""
 
 
 def writes_for_programs(comm: str) -> bool:

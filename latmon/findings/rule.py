@@ -57,6 +57,30 @@ _RAN = re.compile("|".join(r"[^\s;|&]+".join(map(re.escape, line.split("{}"))) f
 _PLAIN = re.compile(r"[\w!.:-]+", re.ASCII)
 PLAIN_PATH = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 """A path that is safe in a command."""
+Severity = Literal["notice", "warning", "critical"]
+NOTICE: Final = "notice"
+WARNING: Final = "warning"
+CRITICAL: Final = "critical"
+SEVERITIES = (NOTICE, WARNING, CRITICAL)
+"""Worth knowing; I/Os are slow because of it; I/Os are stuck, or nearly all of the time is lost."""
+SCREEN_TITLES: Mapping[str, str] = MappingProxyType({"outstanding": "in flight", "outliers": "slow I/Os"})
+"""Screen -> its name for users, where that is another one."""
+FLEET = "fleet"
+"""The backend whose devices are named HOST:DEVICE."""
+SHORT_CELLS = 76
+"""Cells of a short text at most, so that it is one line of 80 columns with the sign of its severity."""
+PATH_CELLS = 30
+"""Cells of a path in a short text."""
+AGE = "{age}"
+"""Place of an age in a text that is completed later."""
+Thresholds = Mapping[str, float]
+"""Values of a rule's thresholds by name."""
+UNBOUNDED = 1e12
+"""Greatest value of a threshold whose unit has no greatest value that makes sense."""
+_MAX = {"share": 1.0, "blocks": 12.0, "octaves": 60.0}
+"""Unit -> the greatest value that makes sense."""
+_MIN = {"share": 0.0, "threads": 0.0, "times": 0.0, "octaves": 0.0}
+"""Unit -> the least value that makes sense; 1 for the units of counted things."""
 
 
 def ran(line: str) -> bool:
@@ -100,14 +124,6 @@ def sd_walk(device: Device, *fields: str) -> str:
     """Return the command that prints fields of struct sd_lun for all disks of the device's driver."""
     walk = f"*{sd_driver(device)}_state::walk softstate"
     return f"""echo '{walk} | ::print -at "struct sd_lun" {" ".join(fields)}' | mdb -k"""
-
-
-Severity = Literal["notice", "warning", "critical"]
-NOTICE: Final = "notice"
-WARNING: Final = "warning"
-CRITICAL: Final = "critical"
-SEVERITIES = (NOTICE, WARNING, CRITICAL)
-"""Worth knowing; I/Os are slow because of it; I/Os are stuck, or nearly all of the time is lost."""
 
 
 class Fact(NamedTuple):
@@ -155,10 +171,6 @@ class Step(NamedTuple):
         return f"{self.what}{between}{lines}" if lines else self.what
 
 
-SCREEN_TITLES: Mapping[str, str] = MappingProxyType({"outstanding": "in flight", "outliers": "slow I/Os"})
-"""Screen -> its name for users, where that is another one."""
-
-
 def screen_title(screen: str) -> str:
     """Return the name of a screen for users."""
     return SCREEN_TITLES.get(screen, screen)
@@ -177,16 +189,8 @@ class Where(NamedTuple):
     """Upper bound of the region's latencies, as `low_us` is the lower one; None for no bound."""
 
 
-FLEET = "fleet"
-"""The backend whose devices are named HOST:DEVICE."""
-
-
-SHORT_CELLS = 76
-"""Cells of a short text at most, so that it is one line of 80 columns with the sign of its severity."""
 _NAME_CELLS, _WORD_CELLS = 24, 16
 """Cells of a device's name in a short text, and of a name that `within` shortens."""
-PATH_CELLS = 30
-"""Cells of a path in a short text."""
 
 
 def within(name: str, cells: int = _WORD_CELLS) -> str:
@@ -201,10 +205,6 @@ def short_name(device: str) -> str:
     if not separator or room < 2:  # noqa: PLR2004 - a letter and an ellipsis
         return within(device, _NAME_CELLS)
     return f"{within(host, room)}:{name}"
-
-
-AGE = "{age}"
-"""Place of an age in a text that is completed later."""
 
 
 def short_text(device: str, verdict: str, *clauses: str) -> str:
@@ -322,9 +322,6 @@ def sized(caption: str, of: int | None) -> str:
     return f"{caption} (of {of:,})"
 
 
-Thresholds = Mapping[str, float]
-"""Values of a rule's thresholds by name."""
-
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
@@ -372,13 +369,6 @@ MISSING: Mapping[str, str] = MappingProxyType(
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""
-
-UNBOUNDED = 1e12
-"""Greatest value of a threshold whose unit has no greatest value that makes sense."""
-_MAX = {"share": 1.0, "blocks": 12.0, "octaves": 60.0}
-"""Unit -> the greatest value that makes sense."""
-_MIN = {"share": 0.0, "threads": 0.0, "times": 0.0, "octaves": 0.0}
-"""Unit -> the least value that makes sense; 1 for the units of counted things."""
 
 
 class Threshold(NamedTuple):

@@ -51,6 +51,10 @@ Includes = Callable[[str], Mapping[str, tuple[str, ...]]]
 _TOTAL = "total"
 _MAX_FINDINGS = 100
 """Findings that are shown at the same time, the most urgent ones."""
+_Edges = tuple[tuple[int, str], ...]
+"""Edge in us, text of the label."""
+_KINDS = {COUNTER: (0, 3), GAUGE: (1, 2), HISTOGRAM: (4, 7)}
+"""Kind -> value of MetricType, number of the field in Metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,6 @@ def prometheus_text(families: Iterable[Family], bounds_us: Iterable[int]) -> Ite
         yield from _samples(family, edges)
 
 
-_Edges = tuple[tuple[int, str], ...]
-"""Edge in us, text of the label."""
-
-
 def _edges(bounds_us: Iterable[int]) -> _Edges:
     return tuple((bound, f"{bound / 1e6:.6f}") for bound in bounds_us)
 
@@ -153,8 +153,6 @@ def protobuf(families: Iterable[Family]) -> bytes:
     return bytes(out)
 
 
-_KINDS = {COUNTER: (0, 3), GAUGE: (1, 2), HISTOGRAM: (4, 7)}
-"""Kind -> value of MetricType, number of the field in Metric."""
 _FIXED64, _DELIMITED = 1, 2
 """Wire types; 0 is a varint."""
 

@@ -23,14 +23,6 @@ V = TypeVar("V")
 T = TypeVar("T")
 HOST_SEPARATOR = ":"
 """What is between host and device in the names of a fleet; no host's name has it."""
-
-
-def host_and_device(name: str) -> tuple[str, str]:
-    """Return the host and the device of a fleet's name; an empty host for a name without one."""
-    host, separator, device = name.partition(HOST_SEPARATOR)
-    return (host, device) if separator else ("", name)
-
-
 _BY_THREADS: Mapping[str, str] = MappingProxyType(
     {
         "loop": "the loop device's worker",
@@ -44,6 +36,19 @@ _BY_THREADS: Mapping[str, str] = MappingProxyType(
 """Driver, or beginning of a name, -> the thread of this host that does its I/Os after they were issued (Linux 6.18:
 loop_queue_work, nbd's recv_work, rbd_queue_workfn, nvme_tcp_io_work, iscsi_xmitworker, usb_stor_control_thread)."""
 _BEGINNING = re.compile(r"[a-z]+(?=\d)")
+_VOLUME = re.compile(r"(?:dm-|md)\d+")
+_NOT_BELOW = re.compile(r"(?:fd|loop|ram|sr|zram)\d+")
+"""Devices that an array or a logical volume is hardly ever on."""
+_PARTITION = re.compile(r"((?:[hsv]|xv)d[a-z]+)\d+|(.*\d)[ps]\d+")
+"""Partition or slice; the first or the second group is its disk."""
+_BY_DEVICE = ("thresholds_us", "outstanding", "depths", "issues")
+"""Attributes of a frame with a row per device that are no declared tables."""
+
+
+def host_and_device(name: str) -> tuple[str, str]:
+    """Return the host and the device of a fleet's name; an empty host for a name without one."""
+    host, separator, device = name.partition(HOST_SEPARATOR)
+    return (host, device) if separator else ("", name)
 
 
 def thread_of(name: str, driver: str = "") -> str:
@@ -68,13 +73,6 @@ _TCP_DRIVERS, _TCP_DEVICES = ("nvme-tcp", "iscsi_tcp"), ("nbd", "rbd", "drbd")
 def is_behind_tcp(name: str, driver: str = "") -> bool:
     """Return whether a device's I/O goes through TCP: a thread completes what the softirq NET_RX received."""
     return driver in _TCP_DRIVERS or host_and_device(name)[1].startswith(_TCP_DEVICES)
-
-
-_VOLUME = re.compile(r"(?:dm-|md)\d+")
-_NOT_BELOW = re.compile(r"(?:fd|loop|ram|sr|zram)\d+")
-"""Devices that an array or a logical volume is hardly ever on."""
-_PARTITION = re.compile(r"((?:[hsv]|xv)d[a-z]+)\d+|(.*\d)[ps]\d+")
-"""Partition or slice; the first or the second group is its disk."""
 
 
 def is_volume(device: Device | None, measured: Collection[str]) -> bool:
@@ -126,10 +124,6 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
             removed.pop(device.name, None)
             devices[device.name] = device
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
-
-
-_BY_DEVICE = ("thresholds_us", "outstanding", "depths", "issues")
-"""Attributes of a frame with a row per device that are no declared tables."""
 
 
 def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:

@@ -37,6 +37,50 @@ Settings = Mapping[str, Mapping[str, str]]
 """Section (`kernel`, `tool`, `module NAME`, `device NAME`, `probe NAME`) -> name -> value. Values that could not be
 read are missing."""
 NO_SETTINGS: Settings = MappingProxyType({})
+TIME_OUT_COUNTER = "(device/iotmo_cnt)"
+"""End of the text of a mark of time-outs: the counter in sysfs."""
+KERNEL_LOG = "kernel log"
+"""Name in `Origin.untraced` of the lines of the kernel's log about devices."""
+_COUNTERS = (
+    *("ioerr_cnt", "iotmo_cnt", "aer_", "path_failures", "media_errors", "num_err_log_entries"),
+    *("warning_temp_time", "critical_comp_time", "thm_temp", "ebs_volume_performance", "ec2_instance_ebs_performance"),
+)
+"""Beginnings of the names of counters."""
+_PROGRESS = frozenset(("sync_percent", "sync_speed", "self_test_percent", "zfs_scan_percent"))
+SWAP = "swap"
+"""Report of a disk with a swap area."""
+LOG_DEVICE = "log_device"
+"""Report of a disk with a file system whose log (XFS) or journal (ext4) is on another disk, which is its value."""
+BACKING_DEVICE = "backing_device"
+"""Report of a loop device: the disk with the file system that its file is on."""
+TRACER_STARTING = "the tracer is starting"
+"""Beginning of the reason why a stage is missing until the tracer runs."""
+PROBES_STARTING = "the probes that time each I/O are starting"
+"""Reason of a source that is shown until they have started."""
+NAMED_FROM = 1 << 22
+"""Thread numbers from here on are no pids, which Linux keeps below PID_MAX_LIMIT: they represent the names of threads
+whose pid a probe doesn't know."""
+NEARLY_ALL = 0.95
+"""From this share of a wait on a thread counts as having had the CPU for all of it."""
+_PRIORITY = re.compile(r" \(prio (\d+)\)$")
+MAX_LIMITS = 4000
+"""Limits of cgroups in a reading, and with a sum: cgroups are created and destroyed as long as a recording lasts."""
+FILE_OPS = ("read", "write", "open", "fsync", "close", "rename", "unlink", "stat")
+"""Operations on files, by the numbers that a probe's keys have."""
+PATH_OPS = ("rename", "unlink", "stat")
+"""Those of FILE_OPS that get a path, not a file that is open: they work in directories."""
+RUNNING = "running"
+"""The part of such an operation in which its thread ran."""
+LOST_PATH = "…"
+"""Path of an operation whose events were lost."""
+_SERIES_PARTS = 3
+"""Device, op, stage."""
+MAX_BYTES = 150_000
+"""Maximal size of the settings in a recording's header, which has 200 kB."""
+LEFT_OUT = "left out"
+_EVER_CHANGING = frozenset(("clock", LEFT_OUT))
+_ROOM = 100
+"""Bytes for the section LEFT_OUT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +109,6 @@ class Mark:
         return self.text.endswith(TIME_OUT_COUNTER)
 
 
-TIME_OUT_COUNTER = "(device/iotmo_cnt)"
-"""End of the text of a mark of time-outs: the counter in sysfs."""
-KERNEL_LOG = "kernel log"
-"""Name in `Origin.untraced` of the lines of the kernel's log about devices."""
 ISSUERS, PROCESSES, SIZES, FILES = "issuers", "processes", "sizes", "files"
 """Names in `Origin.untraced` of what probes of a host may report in addition to stages."""
 
@@ -174,16 +214,6 @@ class DeviceReport(NamedTuple):
         return self.name in _PROGRESS
 
 
-_COUNTERS = (
-    *("ioerr_cnt", "iotmo_cnt", "aer_", "path_failures", "media_errors", "num_err_log_entries"),
-    *("warning_temp_time", "critical_comp_time", "thm_temp", "ebs_volume_performance", "ec2_instance_ebs_performance"),
-)
-"""Beginnings of the names of counters."""
-_PROGRESS = frozenset(("sync_percent", "sync_speed", "self_test_percent", "zfs_scan_percent"))
-SWAP = "swap"
-"""Report of a disk with a swap area."""
-LOG_DEVICE = "log_device"
-"""Report of a disk with a file system whose log (XFS) or journal (ext4) is on another disk, which is its value."""
 MOUNTED_SYNC, MOUNTED_DIRSYNC = "mounted_sync", "mounted_dirsync"
 """Reports of a disk with a file system whose changes, or those of its directories, are synchronous by an option of its
 mount (`sync`, `dirsync`): the value is the mount point."""
@@ -191,8 +221,6 @@ READ_ONLY_KIND, READ_ONLY_MOUNT = "read_only_file_system", "read_only_mount"
 READ_ONLY_SINCE, READ_ONLY_CAUSE = "read_only_since", "read_only_cause"
 """Reports of a disk with a file system that the kernel made read-only after an error: its type, its mount point; the
 time by RFC 3339 and the file system's own word for the error, where they are known."""
-BACKING_DEVICE = "backing_device"
-"""Report of a loop device: the disk with the file system that its file is on."""
 THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"
 """Reports of an imported device: the priority of a thread, in a text about its slow completions, and that of another
 driver's completion threads in the same text; its text's format,
@@ -267,12 +295,6 @@ def missing_stages(
     return tuple(Missing(stage, why) for stage, why in (known | dict.fromkeys(remaining_ones, otherwise)).items())
 
 
-TRACER_STARTING = "the tracer is starting"
-"""Beginning of the reason why a stage is missing until the tracer runs."""
-PROBES_STARTING = "the probes that time each I/O are starting"
-"""Reason of a source that is shown until they have started."""
-
-
 @dataclass(frozen=True, slots=True)
 class Traced:
     """Requests traced in an interval by the on-demand tracer; empty while it doesn't run.
@@ -326,18 +348,9 @@ class Traced:
         return self.includes if by_request else self.bio_includes or self.includes
 
 
-NAMED_FROM = 1 << 22
-"""Thread numbers from here on are no pids, which Linux keeps below PID_MAX_LIMIT: they represent the names of threads
-whose pid a probe doesn't know."""
-
-
 def pid_of(number: int) -> int | None:
     """Return a thread's pid by its number; None where it is known by name only."""
     return number if number < NAMED_FROM else None
-
-
-NEARLY_ALL = 0.95
-"""From this share of a wait on a thread counts as having had the CPU for all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,9 +374,6 @@ class Wait:
     """Its scheduling policy, as Thread has it."""
     instead_policy: str = ""
     """That of the other thread."""
-
-
-_PRIORITY = re.compile(r" \(prio (\d+)\)$")
 
 
 def comm_of(thread: str) -> str:
@@ -473,10 +483,6 @@ class Taskq:
         return self.active > 0 and not self.ever
 
 
-MAX_LIMITS = 4000
-"""Limits of cgroups in a reading, and with a sum: cgroups are created and destroyed as long as a recording lasts."""
-
-
 @dataclass(frozen=True, slots=True)
 class CgroupLimit:
     """A limit of blk-throttle on a cgroup's reads or writes of one device, and the I/Os that count towards it.
@@ -532,10 +538,6 @@ class CgroupLimit:
         return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 
 
-FILE_OPS = ("read", "write", "open", "fsync", "close", "rename", "unlink", "stat")
-"""Operations on files, by the numbers that a probe's keys have."""
-PATH_OPS = ("rename", "unlink", "stat")
-"""Those of FILE_OPS that get a path, not a file that is open: they work in directories."""
 CACHED, DEVICE_BOUND = "cached", "device"
 FILE_WAITS = (CACHED, DEVICE_BOUND, "unknown")
 """What a thread waited for in an operation, by the numbers that a probe's keys have. `cached`: it did not sleep and
@@ -555,8 +557,6 @@ others it slept without I/O of its own, as its kernel stack names it. `lock`: of
 `journal`: for a commit, or for room in the log; `other I/O`: that another thread issued, or that a limit holds back;
 `dirty limit`: balance_dirty_pages; `server`: of FUSE, NFS, SMB, Ceph, 9P; `memory`: for reclaim; `frozen`: fsfreeze;
 `asleep`: for something else."""
-RUNNING = "running"
-"""The part of such an operation in which its thread ran."""
 
 
 class FileSplit(NamedTuple):
@@ -599,10 +599,6 @@ class FileSystem(NamedTuple):
     """ext4, xfs, nfs4 and so on."""
     device: str = ""
     """The block device that it is on, of a partition the whole disk; empty: none, or not known."""
-
-
-LOST_PATH = "…"
-"""Path of an operation whose events were lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -760,8 +756,6 @@ ASSUMED_LENGTH, RUNS = "assumed_length", "runs"
 """Keys of `extra["imported"]`."""
 MAX_RUNS, _MAX_RUN = 100, 100
 """Runs of an import, and characters of the name of one."""
-_SERIES_PARTS = 3
-"""Device, op, stage."""
 
 
 def named_series(value: object) -> Series | None:
@@ -863,14 +857,6 @@ class Origin:
         """The outlier threshold that the user set; None where it is automatic, because it changes then."""
         reported = self.extra.get("threshold_us")
         return reported if type(reported) is int and reported >= 0 else None
-
-
-MAX_BYTES = 150_000
-"""Maximal size of the settings in a recording's header, which has 200 kB."""
-LEFT_OUT = "left out"
-_EVER_CHANGING = frozenset(("clock", LEFT_OUT))
-_ROOM = 100
-"""Bytes for the section LEFT_OUT."""
 
 
 def capped(settings: Settings, most: int = MAX_BYTES) -> Settings:

@@ -18,6 +18,8 @@ SHARE: Final = "share"
 PER_S: Final = "per_s"
 BYTES: Final = "bytes"
 """Units: of the time or of the CPU time (0..1); events per second; bytes, the mean of the readings."""
+NO_CONTEXT: HostContext = MappingProxyType({})
+_PSI = "no /proc/pressure: a kernel without CONFIG_PSI, or booted with psi=0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,6 @@ class ContextValue:
 HostContext = Mapping[str, ContextValue]
 """Name of a value in CONTEXT, in a fleet with the host in front (`db1:steal`) -> its value; a missing one wasn't
 measured."""
-NO_CONTEXT: HostContext = MappingProxyType({})
 
 
 def interval_value(total: int, weight: int) -> ContextValue:
@@ -74,9 +75,6 @@ class ContextKind(NamedTuple):
         return (
             part(value) if self.unit == SHARE else f"{rate(value)}/s" if self.unit == PER_S else show_size(round(value))
         )
-
-
-_PSI = "no /proc/pressure: a kernel without CONFIG_PSI, or booted with psi=0"
 
 
 def _psi(what: str, short: str, how: str) -> ContextKind:

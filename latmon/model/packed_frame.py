@@ -29,14 +29,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OFF, SUPPRESSED, FILES_LEFT_OUT = "off", "suppressed", "files_left_out"
-
-
-class Rate(NamedTuple):
-    """Key of the frames with one sampling rate."""
-
-    one_in: int
-
-
 COUNTERS: Table[str, int] = Table(
     "counters",
     str,
@@ -47,10 +39,6 @@ COUNTERS: Table[str, int] = Table(
     is_sampled=OFF.__eq__,
 )
 """Counters that a frame has in its other parts: `traced.off`, `health.suppressed`, `files_left_out`."""
-RATES: Table[Rate, int] = Table(
-    "rates", Rate, (Part(highest=1 << 20),), count("frames", Unit.IOS), group="always", export_name="rate"
-)
-"""Frames in which the tracer ran, by its sampling rate."""
 SEEN_ALONE = Table(
     "seen_alone", Flow, (DEVICE, OP), COMPLETED, group="completions", export_name="seen_alone", counts_ios=False
 )
@@ -65,6 +53,21 @@ COVERAGE: Table[str, Coverage] = Table(
     counts_ios=False,
 )
 """Completions by the probe and by the kernel, of the devices that the kernel counted."""
+_SAMPLED = tuple(table for table in TABLES if table.is_sampled is not never)
+_PER_HISTOGRAM = 6
+"""Arrays of a Packed."""
+
+
+class Rate(NamedTuple):
+    """Key of the frames with one sampling rate."""
+
+    one_in: int
+
+
+RATES: Table[Rate, int] = Table(
+    "rates", Rate, (Part(highest=1 << 20),), count("frames", Unit.IOS), group="always", export_name="rate"
+)
+"""Frames in which the tracer ran, by its sampling rate."""
 SUMMED: tuple[AnyTable, ...] = (COUNTERS, RATES, SEEN_ALONE, COVERAGE, *TABLES)
 """The tables that are added up."""
 COMPLETION_TABLES: tuple[AnyTable, ...] = (LATENCIES, *(table for table in SUMMED if table.group == SEEN.group))
@@ -291,9 +294,6 @@ def _one_frame(one_in: int) -> Mapping[int, int]:
     return MappingProxyType({one_in: 1} if one_in else {})
 
 
-_SAMPLED = tuple(table for table in TABLES if table.is_sampled is not never)
-
-
 def _has_sample(table: AnyTable, rows: Mapping[Any, Any]) -> bool:
     return bool(rows) and (table.is_sampled is always or any(map(table.is_sampled, rows)))
 
@@ -375,10 +375,6 @@ class Pressed:
             column.frombytes(content[begin : begin + size])
             begin += size
             yield column
-
-
-_PER_HISTOGRAM = 6
-"""Arrays of a Packed."""
 
 
 def _rows_alone(table: PackedTable) -> PackedTable:

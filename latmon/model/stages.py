@@ -12,6 +12,18 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
+UNACCOUNTED = "unaccounted"
+"""The rest of a traced request's total after its stages. It is always shown, and it is not a stage."""
+WORKER = "worker"
+"""The waits for a CPU of kernel threads that send an I/O to the driver, are a part of it, or complete the I/O."""
+THROTTLING = "throttling"
+"""The wait for a cgroup's limit (blk-throttle), which admission includes where a hook before it exists."""
+AFTER_LIMIT = "*"
+"""Mark at the name of a row that begins after the wait for a cgroup's limit, and lacks it."""
+OPS = ("read", "write", "flush", "discard", "other")
+"""Ops of I/Os, by the numbers that a probe's keys have."""
+STAGES_MODES = ("auto", "basic", "all")
+"""auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
 
 
 class StageColour(NamedTuple):
@@ -45,15 +57,7 @@ class StageFacts(NamedTuple):
     """Whether an I/O that is in it has not reached the driver, or was refused by it."""
 
 
-UNACCOUNTED = "unaccounted"
-"""The rest of a traced request's total after its stages. It is always shown, and it is not a stage."""
-WORKER = "worker"
-"""The waits for a CPU of kernel threads that send an I/O to the driver, are a part of it, or complete the I/O."""
 ADMISSION, WHOLE = "admission", "whole"
-THROTTLING = "throttling"
-"""The wait for a cgroup's limit (blk-throttle), which admission includes where a hook before it exists."""
-AFTER_LIMIT = "*"
-"""Mark at the name of a row that begins after the wait for a cgroup's limit, and lacks it."""
 FROM_SUBMISSION = (ADMISSION, WHOLE)
 """Series of traced requests that begin with the submission of their first bio: the time until the request exists, and
 the latency with it. The total begins with the request, so neither is a part of it, and no sum has both."""
@@ -140,10 +144,6 @@ FACTS = (
 )
 FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({stage_facts.name: stage_facts for stage_facts in FACTS})
 _PARTS = tuple(stage_facts.name for stage_facts in FACTS if stage_facts.name not in (ADMISSION, UNACCOUNTED))
-OPS = ("read", "write", "flush", "discard", "other")
-"""Ops of I/Os, by the numbers that a probe's keys have."""
-STAGES_MODES = ("auto", "basic", "all")
-"""auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
 STAGES = (*_PARTS, "total")
 """Keys of histograms: the stages, and `total` for the latency itself."""
 MEASURED_STAGES = _PARTS

@@ -44,6 +44,8 @@ MAX_NAMES = 65_536
 """A table of a recording has at most so many rows, and a row so many names."""
 MAX_PID = (1 << 32) - 1
 """A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
+_NONE_NAMED: Mapping[str, int] = MappingProxyType({})
+NO_TABLES: Tables = MappingProxyType({})
 
 
 class Meaning(Enum):
@@ -128,7 +130,6 @@ class Unit(Enum):
     """No number: a name, a list of names or a setting. All others are counts."""
 
 
-_NONE_NAMED: Mapping[str, int] = MappingProxyType({})
 _EMPTY: Mapping[Unit, Any] = MappingProxyType({Unit.LATENCIES: EMPTY, Unit.NAMED: _NONE_NAMED})
 
 
@@ -537,7 +538,6 @@ def _is_packed(rows: object) -> bool:
 AnyTable = Table[Any, Any]
 Tables = Mapping[AnyTable, Mapping[Any, Any]]
 """Declaration -> rows by key. Tables without a row are left out."""
-NO_TABLES: Tables = MappingProxyType({})
 
 
 def filled(tables: Tables) -> Tables:

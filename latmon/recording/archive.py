@@ -52,6 +52,19 @@ _NOTES = MappingProxyType(
         "disk-stalled": "gap: the disk of the recording hung",
     },
 )
+_BURST = 8
+"""A burst has I/Os so many times slower than the slowest one of the median frame."""
+_APART_US = 5_000_000
+"""Slow frames with less time between them are one burst."""
+_SAMPLE = 10_000
+"""Frames of which the median is taken: sorting all 600,000 of a long recording takes 0.2 s."""
+KEEP_US = 3_600_000_000
+MAX_BYTES = 24_000_000
+"""An hour of 24 devices x 3 series takes 18 MB, with all devices traced more."""
+_MEMBER_FRAMES = 5
+"""Frames of one member: 15 % smaller than single ones, and a seek unpacks few needlessly."""
+_CHECKPOINT = 10
+MAX_MOMENTS = 10_000
 
 
 class TimelineEvent(NamedTuple):
@@ -109,14 +122,6 @@ def _between(frame: Frame, before: Before) -> Iterator[TimelineEvent]:
 
 def _here(frame: Frame, kind: str, text: str) -> TimelineEvent:
     return TimelineEvent(kind, frame.mono_us, frame.wall, text)
-
-
-_BURST = 8
-"""A burst has I/Os so many times slower than the slowest one of the median frame."""
-_APART_US = 5_000_000
-"""Slow frames with less time between them are one burst."""
-_SAMPLE = 10_000
-"""Frames of which the median is taken: sorting all 600,000 of a long recording takes 0.2 s."""
 
 
 def bursts(mono_us: Sequence[int], wall: Sequence[float], slowest_us: Sequence[int]) -> list[TimelineEvent]:
@@ -312,15 +317,6 @@ def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
     text = f"recording: {damage[-1]}{more}"
     notice = f"{frame.health.notice}; {text}" if frame.health.notice else text
     return replace(frame, health=replace(frame.health, notice=notice))
-
-
-KEEP_US = 3_600_000_000
-MAX_BYTES = 24_000_000
-"""An hour of 24 devices x 3 series takes 18 MB, with all devices traced more."""
-_MEMBER_FRAMES = 5
-"""Frames of one member: 15 % smaller than single ones, and a seek unpacks few needlessly."""
-_CHECKPOINT = 10
-MAX_MOMENTS = 10_000
 
 
 class _DeviceChange(NamedTuple):

@@ -34,6 +34,10 @@ from latmon.recording.validate import Json, Line
 from latmon.support.errors import RecordingError
 
 _HEADER_KEYS = HEADER.keys | {"type", "format", "devices"}
+_KINDS = {Gap: "gap", Mark: "mark", End: "end"}
+IDLE = "idle"
+"""Key of a feed's window: the idle devices are left out of `kernel`, `outstanding` and `depths`."""
+_NO_ROWS: Mapping[Flow, Any] = MappingProxyType({})
 
 
 def decode_origin(line: Json) -> Origin:
@@ -95,8 +99,6 @@ def check_format(line: Json) -> None:
 
 __all__ = ["FORMAT", "LATE", "End", "Gap"]
 
-_KINDS = {Gap: "gap", Mark: "mark", End: "end"}
-
 
 def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> Line:
     """Return the `header` line. `devices` are those known at the start; the first window names them again."""
@@ -109,13 +111,6 @@ def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> Line:
 def encode_frame(frame: Frame) -> Line:
     """Return the `window` line."""
     return {"type": "window"} | WINDOW.encode(frame)
-
-
-IDLE = "idle"
-"""Key of a feed's window: the idle devices are left out of `kernel`, `outstanding` and `depths`."""
-
-
-_NO_ROWS: Mapping[Flow, Any] = MappingProxyType({})
 
 
 class IdleWriter:

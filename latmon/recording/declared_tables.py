@@ -37,6 +37,12 @@ from latmon.recording.validate import (
 )
 from latmon.support.errors import RecordingError
 
+Cells = tuple[Any, ...]
+Pick = Callable[[Cells], Cells]
+_NO_DEFAULT = object()
+_OF_LINES = tuple(table for table in TABLES if not table.attribute)
+"""Tables with a key of their own in a line; those of a frame's attributes have forms of their own (records.py)."""
+
 
 def reader_of(part: Part) -> Read:
     """Return the check of a part of a key."""
@@ -85,10 +91,6 @@ def _power_of_two(value: Any, key: str) -> int:
     if number & (number - 1):
         raise RecordingError(f"{key!r} is {number}, which is no power of two")
     return number
-
-
-Cells = tuple[Any, ...]
-Pick = Callable[[Cells], Cells]
 
 
 def _picker(places: Sequence[int]) -> Pick:
@@ -241,15 +243,8 @@ class TableCodec:
         return kept
 
 
-_NO_DEFAULT = object()
-
-
 def _cells(*cells: Any) -> Cells:
     return cells
-
-
-_OF_LINES = tuple(table for table in TABLES if not table.attribute)
-"""Tables with a key of their own in a line; those of a frame's attributes have forms of their own (records.py)."""
 
 
 def table_fields() -> Iterator[RecordField]:

@@ -38,6 +38,10 @@ _GZIP = 31
 _LEVEL = 6
 """Level 1 is 20 % larger; 9 is 1 to 4 % smaller, and takes two to five times the CPU. Z_FILTERED saves 3 %: it ignores
 short matches, mere chance in numbers."""
+_NO_MEMORY = "Error -4 "
+"""How zlib reports Z_MEM_ERROR."""
+MAX_PLACES = 1_000_000
+"""Eleven days of seconds, 16 MB."""
 
 
 class MemberHead(NamedTuple):
@@ -83,10 +87,6 @@ def head_of(start: bytes) -> MemberHead | None:
         return None
     reported = size >= _NOTE_LENGTH + _STANDS_FOR.size and len(start) >= HEAD_BYTES
     return MemberHead(length, first_us, last_us, _STANDS_FOR.unpack_from(start, _HEAD.size)[0] if reported else 0)
-
-
-_NO_MEMORY = "Error -4 "
-"""How zlib reports Z_MEM_ERROR."""
 
 
 def unpack(member: bytes) -> bytes:
@@ -191,10 +191,6 @@ class Members:
     @property
     def size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
-
-
-MAX_PLACES = 1_000_000
-"""Eleven days of seconds, 16 MB."""
 
 
 class Places:

@@ -35,6 +35,18 @@ _UNUSUAL = (KeyError, TypeError, ValueError)
 _series: dict[tuple[str, ...], Series] = {}
 _flows: dict[tuple[str, ...], Flow] = {}
 """Labels as in JSON -> clean key; only of keys that passed every check."""
+Key = TypeVar("Key")
+_Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Flow])
+_TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(BITS + 1)}
+_LABELS = 2
+_STAGES_ROW = RowDecoder(lambda *cells: cells, ("device", label), ("op", label), ("stages", labels))
+WIDTH = 256
+"""Bucket numbers that are reserved for a row of a table; a row has fewer buckets."""
+_BUCKETS = bytes(range(TOP + 1))
+MAX_SLOTS = 1 << 19
+"""Buckets of one table: 900 devices with all their ops and stages have fewer."""
+MAX_IN_TABLE = 1 << 52
+"""Counts of one table, or its microseconds: 2,000 frames of them can be added up."""
 
 
 def _remember(keys_seen: Collection[Series | Flow]) -> None:
@@ -97,19 +109,11 @@ def _are(values: Any, kind: type) -> bool:
     return {*map(type, values)} <= {kind}
 
 
-Key = TypeVar("Key")
-_Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Flow])
-
-
 def _room(kept: _Kept) -> _Kept:
     """Clear a full cache; keys that come again are cached again."""
     if len(kept) >= MAX_KNOWN:
         kept.clear()
     return kept
-
-
-_TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(BITS + 1)}
-_LABELS = 2
 
 
 def read_totals(line: Json) -> Packed[Series]:
@@ -152,9 +156,6 @@ def encode_series(packed: Packed[Series]) -> Line:
     return ({"rows": rows} if rows else {}) | encode_table(packed)
 
 
-_STAGES_ROW = RowDecoder(lambda *cells: cells, ("device", label), ("op", label), ("stages", labels))
-
-
 def series_table(line: Json, low: int = 1) -> Packed[Series]:
     """Return a table of `encode_series`; `low`: the least that a count may be."""
     rows = validate.items(line.get("rows", []), "rows")
@@ -190,15 +191,6 @@ def flow(value: Any, key: str) -> Flow:
     if len(label_parts) != _LABELS:
         raise RecordingError(f"{key!r} is not a device and an op")
     return Flow(*label_parts)
-
-
-WIDTH = 256
-"""Bucket numbers that are reserved for a row of a table; a row has fewer buckets."""
-_BUCKETS = bytes(range(TOP + 1))
-MAX_SLOTS = 1 << 19
-"""Buckets of one table: 900 devices with all their ops and stages have fewer."""
-MAX_IN_TABLE = 1 << 52
-"""Counts of one table, or its microseconds: 2,000 frames of them can be added up."""
 
 
 def encode_table(packed: Packed[Any]) -> Line:

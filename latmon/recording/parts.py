@@ -42,6 +42,13 @@ MIN_SIZE = 2 * MIN_SHARE
 """One part that is whole, and the one that is written."""
 _RETRY_US = 60_000_000
 _NAMES_TRIED = 1_000
+KEY = "part"
+Kind = TypeVar("Kind", bound=Item | Minute)
+MAX_PARTS = 1_000
+"""Most parts of one capture: nearly three years of days."""
+CONTINUED = "continued in "
+"""Begins the reason of the end line of every part but the last."""
+_SUFFIXES = (".latmon.jsonl.gz", ".jsonl.gz", ".gz")
 
 
 def is_nameless(recording: Recording) -> bool:
@@ -56,15 +63,6 @@ def begin_of(recording: Recording) -> tuple[int, float] | None:
         return recording.origin.start_mono_us, recording.origin.start_wall
     first = next((first_item for first_item in recording if isinstance(first_item, Frame)), None)
     return None if first is None else (first.mono_us - first.dt_us, first.wall - first.dt_us / 1e6)
-
-
-KEY = "part"
-Kind = TypeVar("Kind", bound=Item | Minute)
-MAX_PARTS = 1_000
-"""Most parts of one capture: nearly three years of days."""
-CONTINUED = "continued in "
-"""Begins the reason of the end line of every part but the last."""
-_SUFFIXES = (".latmon.jsonl.gz", ".jsonl.gz", ".gz")
 
 
 @dataclass(frozen=True, slots=True)

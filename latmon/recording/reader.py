@@ -36,6 +36,11 @@ from latmon.support.errors import RecordingError
 
 MAX_AHEAD = 1024
 """Most members of one roll-up: a minute has 60 of them."""
+T = TypeVar("T", Item, Item | Minute)
+UNCLOSED = "ended without a closing line (killed?)"
+MAX_NOTES = 100
+MAX_BEFORE_HEADER = 20
+"""Damaged places before the first readable member; a file with more is no recording."""
 
 
 class Period(NamedTuple):
@@ -87,7 +92,6 @@ def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
     return Period(at)
 
 
-T = TypeVar("T", Item, Item | Minute)
 U = TypeVar("U", MemberPart, MemberPart | Period)
 
 
@@ -214,10 +218,6 @@ def _devices(frame: Frame) -> set[str]:
     return names
 
 
-UNCLOSED = "ended without a closing line (killed?)"
-MAX_NOTES = 100
-MAX_BEFORE_HEADER = 20
-"""Damaged places before the first readable member; a file with more is no recording."""
 _GZIP, _MOST_OF_HEADER = b"\x1f\x8b", 1024 * 1024
 
 

@@ -107,6 +107,83 @@ _UNKNOWN = -1
 """A number that isn't known, in rows."""
 
 Key = TypeVar("Key")
+_FLOW = RecordField("l", flow, "flow", get=lambda one: [one.device, one.op], required=True)
+_FEW_LABELS = few_labels(MAX_FEW)
+_COUNTS = mapped(count, MAX_FEW)
+_DEVICE_COUNTS = mapped(mapped(count, MAX_CODES))
+_INCLUDES = mapped(labels, MAX_FEW)
+_OPTIONAL = optional(count)
+_SETTINGS = mapped(mapped(text))
+_NAME = RecordField("name", label, default="", required=True, always=True)
+_REASON = RecordField("reason", text, default="", always=True)
+_MONO = RecordField("mono", count, "mono_us", always=True)
+_WALL = RecordField("t", validate.wall, "wall", default=0.0, always=True)
+MISSING = RecordCodec(Missing, _NAME, _REASON)
+_SHARE = optional(validate.share)
+_READ_PRIORITY = within(-_PRIORITY, _PRIORITY)
+WAIT = RecordCodec(
+    Wait,
+    RecordField("stage", label, required=True, always=True),
+    RecordField("thread", label, required=True, always=True),
+    RecordField("pid", within(0, MAX_PID), always=True),
+    RecordField("priority", _READ_PRIORITY, always=True),
+    *fields(count, "woken_us", "delay_us", always=True),
+    RecordField("instead", label, default="", always=True),
+    RecordField("ran_us", count, default=0),
+    RecordField("cpu", _OPTIONAL, default=None),
+    *fields(label, "policy", "instead_policy", default=""),
+)
+_FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
+_FILE_SPLIT = RowDecoder(
+    FileSplit,
+    *((name, count) for name in ("own_io_us", "cpu_us", "asleep_us", "longest_us")),
+    *((name, label) for name in ("wait", "functions", "holder")),
+    ("holder_thread", count),
+)
+_CGROUP_LIMIT = RowDecoder(
+    CgroupLimit,
+    ("cgroup", label),
+    ("device", label),
+    ("op", label),
+    *((name, optional(within(1))) for name in ("ios_per_s", "bytes_per_s")),
+    *((name, count) for name in ("ios", "bytes", "processes")),
+    ("names", few_labels(MAX_OPS)),
+    ("stalled_us", _OPTIONAL),
+    ("root", label),
+    ("version", within(1, 2)),
+)
+_CONTEXT_ROW = RowDecoder(
+    lambda name, total, weight, highest=None: (
+        name,
+        interval_value(total, weight) if highest is None else ContextValue(total, weight, highest),
+    ),
+    ("name", label),
+    ("total", count),
+    ("weight", within(1)),
+    ("highest", validate.share),
+    optional=1,
+)
+_LOW = {"instance": -1, "time_us": _UNKNOWN}
+_TASKQ_CELLS = tuple(field.name for field in dataclasses.fields(Taskq))
+_OUTSTANDING = RowDecoder(Outstanding, ("in_driver", _OPTIONAL), ("queued", _OPTIONAL))
+_CLOCK = RecordCodec(
+    lambda **values: values,
+    RecordField("wall", validate.wall, "start_wall", default=0.0, always=True),
+    RecordField("mono", count, "start_mono_us", always=True),
+)
+_DEFAULT_CLOCK = _CLOCK.decode({})
+_HEAD = (
+    RecordField("seq", count, always=True),
+    _WALL,
+    _MONO,
+    RecordField("dt", validate.span, "dt_us", required=True, always=True),
+)
+_HISTOGRAMS = (
+    RecordField(
+        "h", of_object(read_totals), get=attrgetter("histograms"), write=encode_totals, default=Packed(), always=True
+    ),
+    RecordField("stages", of_object(read_stages), get=attrgetter("histograms"), write=encode_stages, default=Packed()),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,19 +227,7 @@ def _with_flow(make: Callable[..., Any]) -> Callable[..., Any]:
     return lambda flow, **values: make(device=flow.device, op=flow.op, **values)
 
 
-_FLOW = RecordField("l", flow, "flow", get=lambda one: [one.device, one.op], required=True)
-_FEW_LABELS = few_labels(MAX_FEW)
-_COUNTS = mapped(count, MAX_FEW)
-_DEVICE_COUNTS = mapped(mapped(count, MAX_CODES))
-_INCLUDES = mapped(labels, MAX_FEW)
 _LISTS = by_name(list)
-_OPTIONAL = optional(count)
-_SETTINGS = mapped(mapped(text))
-_NAME = RecordField("name", label, default="", required=True, always=True)
-_REASON = RecordField("reason", text, default="", always=True)
-_MONO = RecordField("mono", count, "mono_us", always=True)
-_WALL = RecordField("t", validate.wall, "wall", default=0.0, always=True)
-MISSING = RecordCodec(Missing, _NAME, _REASON)
 
 
 def _missing(key: str, *, always: bool = False) -> RecordField:
@@ -189,7 +254,6 @@ DEVICE = RecordCodec(
     RecordField("untimed", text, default=""),
 )
 
-_SHARE = optional(validate.share)
 HEALTH = RecordCodec(
     Health,
     *fields(count, "probes_attached", "probes_wanted", "lost_events", "map_full", "unmatched", "stale"),
@@ -203,19 +267,6 @@ HEALTH = RecordCodec(
 )
 
 
-_READ_PRIORITY = within(-_PRIORITY, _PRIORITY)
-WAIT = RecordCodec(
-    Wait,
-    RecordField("stage", label, required=True, always=True),
-    RecordField("thread", label, required=True, always=True),
-    RecordField("pid", within(0, MAX_PID), always=True),
-    RecordField("priority", _READ_PRIORITY, always=True),
-    *fields(count, "woken_us", "delay_us", always=True),
-    RecordField("instead", label, default="", always=True),
-    RecordField("ran_us", count, default=0),
-    RecordField("cpu", _OPTIONAL, default=None),
-    *fields(label, "policy", "instead_policy", default=""),
-)
 OUTLIER = RecordCodec(
     _with_flow(Outlier),
     _WALL,
@@ -263,13 +314,6 @@ TRACED = RecordCodec(
     _missing("absent"),
 )
 
-_FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
-_FILE_SPLIT = RowDecoder(
-    FileSplit,
-    *((name, count) for name in ("own_io_us", "cpu_us", "asleep_us", "longest_us")),
-    *((name, label) for name in ("wait", "functions", "holder")),
-    ("holder_thread", count),
-)
 _FILE_OP, _FILE_WAIT = one_of(*FILE_OPS), one_of(*FILE_WAITS)
 
 
@@ -301,35 +345,9 @@ FILE_OPERATION = RecordCodec(
     RecordField("split", _FILE_SPLIT.read, write=lambda split: None if split is None else [*split], default=None),
 )
 
-_CGROUP_LIMIT = RowDecoder(
-    CgroupLimit,
-    ("cgroup", label),
-    ("device", label),
-    ("op", label),
-    *((name, optional(within(1))) for name in ("ios_per_s", "bytes_per_s")),
-    *((name, count) for name in ("ios", "bytes", "processes")),
-    ("names", few_labels(MAX_OPS)),
-    ("stalled_us", _OPTIONAL),
-    ("root", label),
-    ("version", within(1, 2)),
-)
-
 
 def _encode_cgroup_limits(limits: Iterable[CgroupLimit] | None) -> list[list[Any]] | None:
     return None if limits is None else [[*dataclasses.astuple(cgroup_limit)] for cgroup_limit in limits]
-
-
-_CONTEXT_ROW = RowDecoder(
-    lambda name, total, weight, highest=None: (
-        name,
-        interval_value(total, weight) if highest is None else ContextValue(total, weight, highest),
-    ),
-    ("name", label),
-    ("total", count),
-    ("weight", within(1)),
-    ("highest", validate.share),
-    optional=1,
-)
 
 
 def _encode_context(context: HostContext) -> list[list[Any]]:
@@ -347,10 +365,6 @@ def _encode_context(context: HostContext) -> list[list[Any]]:
 
 def _context(value: Any, key: str) -> HostContext:
     return once([_CONTEXT_ROW.read(context_row, key) for context_row in validate.items(value, key)])
-
-
-_LOW = {"instance": -1, "time_us": _UNKNOWN}
-_TASKQ_CELLS = tuple(field.name for field in dataclasses.fields(Taskq))
 
 
 def _taskq(*cells: Any) -> Taskq:
@@ -461,9 +475,6 @@ def _issues(value: Any, key: str) -> tuple[Issue, ...]:
     return tuple(Issue(at, sector, bytes_, ops[op], queued) for at, sector, bytes_, op, queued in rows)
 
 
-_OUTSTANDING = RowDecoder(Outstanding, ("in_driver", _OPTIONAL), ("queued", _OPTIONAL))
-
-
 def _encode_settings(settings: Settings | None) -> Line | None:
     return None if settings is None else {section: dict(named) for section, named in settings.items()}
 
@@ -487,13 +498,6 @@ END = RecordCodec(End, _REASON, RecordField("windows", count, always=True))
 NOTES: Mapping[str, RecordCodec[Any]] = MappingProxyType({"gap": GAP, "mark": MARK, "end": END})
 """Records of lines between windows, by the line's type."""
 
-_CLOCK = RecordCodec(
-    lambda **values: values,
-    RecordField("wall", validate.wall, "start_wall", default=0.0, always=True),
-    RecordField("mono", count, "start_mono_us", always=True),
-)
-_DEFAULT_CLOCK = _CLOCK.decode({})
-
 
 def _origin(clock: Mapping[str, Any], **values: Any) -> Origin:
     del values["scale"]  # checked before anything else
@@ -515,18 +519,6 @@ HEADER = RecordCodec(
     _missing("untraced"),
     RecordField("hz", _OPTIONAL, default=None),
     RecordField("settings", _SETTINGS, write=_encode_settings, default=NO_SETTINGS),
-)
-_HEAD = (
-    RecordField("seq", count, always=True),
-    _WALL,
-    _MONO,
-    RecordField("dt", validate.span, "dt_us", required=True, always=True),
-)
-_HISTOGRAMS = (
-    RecordField(
-        "h", of_object(read_totals), get=attrgetter("histograms"), write=encode_totals, default=Packed(), always=True
-    ),
-    RecordField("stages", of_object(read_stages), get=attrgetter("histograms"), write=encode_stages, default=Packed()),
 )
 _VALUES = (
     RecordField("seen", completed_reader(SEEN), write=encode_completed, default=NOTHING),

@@ -58,6 +58,21 @@ MAX_MARKS = 2000
 """Lines of the kernel's log in one roll-up: twice those that a minute of 60 intervals has."""
 MINUTE_US = 60_000_000
 MIN_WINDOWS = 3
+KIND = "minute"
+_THRESHOLDS = "thresholds"
+"""Key of the thresholds, in a window's line and in the sums of a minute."""
+MAX_DEPTHS = 65_536
+"""Different depths of one device in a minute."""
+_UNKNOWN = -1
+_ORDER_CELLS = tuple(field.name for field in dataclasses.fields(LbaOrder))
+T = TypeVar("T")
+_SEEN = RecordCodec(
+    lambda us, t, mono, n, request: AgedAt(Aged("", us, request is None, n, request), t, mono),
+    *fields(count, "us", "mono"),
+    RecordField("t", validate.wall, default=0.0),
+    RecordField("n", count, default=1),
+    RecordField("request", REQUEST.read, default=None),
+)
 
 
 def minute_of(mono_us: int) -> int:
@@ -151,15 +166,7 @@ class MinuteSums:
         return not odd and probed and hole_us <= frame.dt_us // 2 and not full
 
 
-KIND = "minute"
-_THRESHOLDS = "thresholds"
-"""Key of the thresholds, in a window's line and in the sums of a minute."""
-MAX_DEPTHS = 65_536
-"""Different depths of one device in a minute."""
-_UNKNOWN = -1
 _PAIR, _TRIPLE = 2, 3
-_ORDER_CELLS = tuple(field.name for field in dataclasses.fields(LbaOrder))
-T = TypeVar("T")
 
 
 def roll_up(sums: MinuteSums) -> bytes | None:
@@ -243,15 +250,6 @@ def _encode_seen(seen: AgedAt) -> Line:
     row = seen.row
     line: Line = {"us": row.age_us, "t": seen.wall_s, "mono": seen.mono_us}
     return line | ({"n": row.count} if row.request is None else {"request": REQUEST.encode(row.request)})
-
-
-_SEEN = RecordCodec(
-    lambda us, t, mono, n, request: AgedAt(Aged("", us, request is None, n, request), t, mono),
-    *fields(count, "us", "mono"),
-    RecordField("t", validate.wall, default=0.0),
-    RecordField("n", count, default=1),
-    RecordField("request", REQUEST.read, default=None),
-)
 
 
 def _longest(value: Any, key: str) -> Mapping[str, AgedAt]:

@@ -33,6 +33,16 @@ MAX_WALL = 253_402_300_799.0
 MAX_SPAN_US = 100 * 365 * 86_400_000_000
 """A window's length: an imported table may be of all time since a boot years ago."""
 Json = Mapping[str, Any]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+T = TypeVar("T")
+Line = dict[str, Any]
+Read = Callable[[Any, str], Any]
+"""Check of a JSON value and its key: returns the decoded value, or raises RecordingError with the key."""
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+OWN = object()
+"""Default of a field that the constructor sets, because the value is mutable."""
+_PLAIN = ({str}, {int})
 
 
 def whole(value: Any, key: str, low: int = 0, high: int = MAX_COUNT) -> int:
@@ -146,11 +156,6 @@ def cleaned(value: Any, depth: int = MAX_DEPTH) -> Any:
     return value
 
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-T = TypeVar("T")
-
-
 def once(pairs: list[tuple[Key, Value]]) -> MappingProxyType[Key, Value]:
     """Return a mapping of `pairs`; RecordingError when two have the same key, because one of them would vanish."""
     require_once([key for key, _ in pairs])
@@ -161,14 +166,6 @@ def require_once(keys: Collection[object]) -> None:
     """Raise RecordingError where a key is there twice, because one of its entries would vanish."""
     if len(set(keys)) != len(keys):
         raise RecordingError("a window has the same entry twice")
-
-
-Line = dict[str, Any]
-Read = Callable[[Any, str], Any]
-"""Check of a JSON value and its key: returns the decoded value, or raises RecordingError with the key."""
-NOTHING: Mapping[Any, Any] = MappingProxyType({})
-OWN = object()
-"""Default of a field that the constructor sets, because the value is mutable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +310,6 @@ class RowDecoder(Generic[T]):
                 return None
             columns.append(column)
         return columns
-
-
-_PLAIN = ({str}, {int})
 
 
 def _all_pass(read: Read, values: Iterable[Any], name: str) -> bool:

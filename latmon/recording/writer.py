@@ -56,6 +56,39 @@ from latmon.support.errors import UnavailableError
 
 PendingLine = tuple[bytes, Frame | Mark | Gap | End]
 """A line of the next member, and its value."""
+FLUSH_US = 1_000_000
+_FLUSH_BYTES = 4 * 1024 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MAX_ASIDES = 100
+REDACTED = "redacted"
+_KEY = os.urandom(16)
+_NUMBER = re.compile(r"[0-9]+:[0-9]+")
+"""Mount point of a file system that isn't among latmon's mounts."""
+_PATH = re.compile(r"(?<![\w./])/[^\s,;:()'\"]+")
+_ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
+_PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
+"""Replacement of all threads of programs: pids are private, too, so they are one."""
+_LINES_OF_DRIVERS = re.compile(
+    r"(?:blk_update_request: |print_req_error: )?(?:I/O|critical|Buffer I/O|timeout|[\w ]+) error\b.* dev |"
+    r"sd \d+:|scsi \S+: |ata\d+|nvme\d+\w*: |nvme\d* |nvme nvme\d+\w*: |device-mapper: multipath: |"
+    r"[\d,]+ commands? timed out "
+)
+"""Lines of the kernel's log about devices. Those of file systems may have names of files and processes."""
+_IDENTIFIERS = re.compile(
+    r"\b(?:nqn|iqn)\.[^\s\"',;]+"
+    r"|\b(?:naa|eui|t10|wwn|uuid|nguid)[.:=-][^\s\"',;]+"
+    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"
+    # of SAS and Fibre Channel; NAA names begin with 1, 2, 3, 5 or 6, and others may be a host's, too
+    r"|\b(?:0x)?[\da-f]{16}(?:[\da-f]{16})?\b"
+    r"|(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)"
+    # IPv6, WWPN and MAC: eight groups, six pairs, or groups around `::`; a SCSI address has four
+    r"|(?<![\w:])(?:[\da-f]{1,4}:){7}[\da-f]{1,4}(?![\w:])"
+    r"|(?<![\w:])(?:[\da-f]{2}:){5}[\da-f]{2}(?![\w:])"
+    r"|(?<![\w:])(?:[\da-f]{1,4}(?::[\da-f]{1,4}){0,6})?::(?:[\da-f]{1,4}(?::[\da-f]{1,4}){0,6})?(?![\w:])",
+    re.IGNORECASE,
+)
+"""Names of targets, hosts and volumes, and addresses, in lines of drivers of NVMe over fabrics, iSCSI, FC."""
+_PRIVATE_REPORTS = frozenset(("by_path", MOUNTED_SYNC, MOUNTED_DIRSYNC, READ_ONLY_MOUNT))
 
 
 def kernel_marks(items: Iterable[object]) -> list[Mark]:
@@ -116,12 +149,6 @@ class Rolling:
         """Note that windows were not written."""
         if self._sums is not None:
             self._sums.spoil()
-
-
-FLUSH_US = 1_000_000
-_FLUSH_BYTES = 4 * 1024 * 1024
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_MAX_ASIDES = 100
 
 
 class LostFileError(OSError):
@@ -369,16 +396,6 @@ def _create(path: Path) -> int:
     return descriptor
 
 
-REDACTED = "redacted"
-_KEY = os.urandom(16)
-_NUMBER = re.compile(r"[0-9]+:[0-9]+")
-"""Mount point of a file system that isn't among latmon's mounts."""
-_PATH = re.compile(r"(?<![\w./])/[^\s,;:()'\"]+")
-_ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
-_PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
-"""Replacement of all threads of programs: pids are private, too, so they are one."""
-
-
 def private_origin(origin: Origin, redaction: Redaction) -> Origin:
     """Return the origin without the host's name and boot and without paths in sentences, marked as redacted."""
     extra = {**origin.extra, "redacted": True}
@@ -412,28 +429,6 @@ def private_text(text: str, redaction: Redaction) -> str:
     return _PATH.sub(REDACTED, text)
 
 
-_LINES_OF_DRIVERS = re.compile(
-    r"(?:blk_update_request: |print_req_error: )?(?:I/O|critical|Buffer I/O|timeout|[\w ]+) error\b.* dev |"
-    r"sd \d+:|scsi \S+: |ata\d+|nvme\d+\w*: |nvme\d* |nvme nvme\d+\w*: |device-mapper: multipath: |"
-    r"[\d,]+ commands? timed out "
-)
-"""Lines of the kernel's log about devices. Those of file systems may have names of files and processes."""
-_IDENTIFIERS = re.compile(
-    r"\b(?:nqn|iqn)\.[^\s\"',;]+"
-    r"|\b(?:naa|eui|t10|wwn|uuid|nguid)[.:=-][^\s\"',;]+"
-    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"
-    # of SAS and Fibre Channel; NAA names begin with 1, 2, 3, 5 or 6, and others may be a host's, too
-    r"|\b(?:0x)?[\da-f]{16}(?:[\da-f]{16})?\b"
-    r"|(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)"
-    # IPv6, WWPN and MAC: eight groups, six pairs, or groups around `::`; a SCSI address has four
-    r"|(?<![\w:])(?:[\da-f]{1,4}:){7}[\da-f]{1,4}(?![\w:])"
-    r"|(?<![\w:])(?:[\da-f]{2}:){5}[\da-f]{2}(?![\w:])"
-    r"|(?<![\w:])(?:[\da-f]{1,4}(?::[\da-f]{1,4}){0,6})?::(?:[\da-f]{1,4}(?::[\da-f]{1,4}){0,6})?(?![\w:])",
-    re.IGNORECASE,
-)
-"""Names of targets, hosts and volumes, and addresses, in lines of drivers of NVMe over fabrics, iSCSI, FC."""
-
-
 def _without_identifiers(text: str) -> str:
     return _IDENTIFIERS.sub(REDACTED, _ADDRESS.sub(rf"\1={REDACTED}", text))
 
@@ -445,9 +440,6 @@ def _private_mark(mark: Mark, redaction: Redaction) -> Mark:
     if _LINES_OF_DRIVERS.match(mark.text) is None:
         return replace(mark, text=REDACTED)
     return replace(mark, text=_without_identifiers(private_text(mark.text, redaction)))
-
-
-_PRIVATE_REPORTS = frozenset(("by_path", MOUNTED_SYNC, MOUNTED_DIRSYNC, READ_ONLY_MOUNT))
 
 
 def private_device(device: Device) -> Device:

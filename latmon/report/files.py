@@ -20,6 +20,9 @@ from latmon.support.text import wrapped
 from latmon.support.units import UNKNOWN, part, rfc3339
 from latmon.views.units import exact
 
+_MOST_PARTS = 3
+"""Parts of an operation's time in a row."""
+
 
 class FileTables(NamedTuple):
     """Operations on files: latencies by file system, the longest slow ones, and the number of others."""
@@ -160,10 +163,6 @@ def file_path(row: SlowOperation) -> str:
 def file_process(row: SlowOperation) -> str:
     """Return name and pid of an operation's process."""
     return f"{row.comm or UNKNOWN}/{UNKNOWN if row.pid is None else row.pid}"
-
-
-_MOST_PARTS = 3
-"""Parts of an operation's time in a row."""
 
 
 def split_text(split: FileSplit) -> str:

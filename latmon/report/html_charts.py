@@ -78,6 +78,9 @@ _CHART_CHAR = 7.4
 """Pixels of a bold character, or less."""
 _LETTER = 9
 """Pixels below which a part has no letter."""
+_PANEL = 150
+_SPACE = 46
+"""Height of a panel of a sweep, and of the space below it."""
 
 
 @dataclass(slots=True)
@@ -591,11 +594,6 @@ def _quantiles(histogram: Histogram, x: object, top: int, bottom: int) -> Iterat
                 ends[lane] = begin + (len(label) + 1) * _CHART_CHAR
                 shift = -3 if anchor == "end" else 3
                 yield f'<text class="lab" x="{at + shift}" y="{10 + 12 * lane}" text-anchor="{anchor}">{label}</text>'
-
-
-_PANEL = 150
-_SPACE = 46
-"""Height of a panel of a sweep, and of the space below it."""
 
 
 def sweep_chart(

@@ -22,6 +22,91 @@ from latmon.views.units import exact
 _BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"))
 _MAX = 2000
 _FINE = 2**BITS
+LEVELS = 9
+"""Levels of a map's cells."""
+_RULES = """
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1.2rem;max-width:70rem;background:var(--background);color:var(--text);
+ font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif}
+h1{font-size:1.6rem;margin:0 0 .3rem;color:var(--strong)}
+h2{font-size:1.3rem;margin:2.2rem 0 .4rem;padding-bottom:.15rem;border-bottom:2px solid var(--rule);color:var(--strong)}
+h3{font-size:1.05rem;margin:1.3rem 0 .3rem;color:var(--strong)}
+p{margin:.4rem 0}
+a{color:var(--accent)}
+bdi{unicode-bidi:isolate}
+table.narrow{width:auto}
+table.narrow caption{white-space:nowrap}
+.what{color:var(--dim)}
+.impact{font-size:1.25rem;font-weight:600}
+.verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
+.verdict.lost{border-color:var(--bad);color:var(--bad)}
+.key{font-size:1.02rem;color:var(--strong)}
+.small,figcaption,caption{font-size:.86rem;color:var(--dim)}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0}
+dt{color:var(--dim)}
+dd{margin:0;overflow-wrap:anywhere}
+ul{margin:.3rem 0;padding-left:1.3rem}
+.wide{overflow-x:auto;margin:.5rem 0}
+table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums}
+caption{text-align:left;padding:.2rem 0}
+th,td{padding:.14rem .3rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
+thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
+tbody th{font-weight:400;white-space:nowrap}
+th[colspan]{padding-top:.5rem}
+th .small{padding-left:.6em}
+.n{text-align:right;white-space:nowrap}
+.bad{color:var(--bad);font-weight:600}
+figure{margin:.8rem 0}
+figcaption{margin-top:.2rem}
+svg{display:block;width:100%;height:auto}
+svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif;fill:var(--text)}
+svg .dim{fill:var(--dim)}
+svg .lab{fill:var(--strong);stroke:var(--background);stroke-width:3px;paint-order:stroke;font-weight:600}
+svg .bound{fill:var(--limit)}
+svg .grid{stroke:var(--rule);stroke-width:1;opacity:.45;fill:none}
+svg .axis{stroke:var(--rule);fill:none}
+svg .frame{fill:var(--background);stroke:var(--rule)}
+svg .limit{stroke:var(--limit);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
+svg .mark{stroke:var(--strong);stroke-width:1.2;stroke-dasharray:2 2;fill:none}
+svg .cells{shape-rendering:crispEdges}
+svg .bar{fill:var(--area)}
+svg .depth{fill:var(--depth)}
+svg .tail{fill:var(--tail)}
+svg .part{stroke:var(--background);stroke-width:1}
+svg .left{fill:none;stroke:var(--dim);stroke-dasharray:2 2}
+svg .hatch{stroke:var(--bad);stroke-width:2}
+ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.86rem}
+.parts svg{display:inline-block;width:.8em;height:.8em}
+.outlier{margin:.7rem 0;padding-top:.4rem;border-top:1px solid var(--band)}
+.outlier p{margin:.1rem 0}
+.finding{margin:.8rem 0;padding-left:.7rem;border-left:3px solid var(--rule)}
+.finding.warning{border-left-color:var(--accent)}
+.finding.critical{border-left-color:var(--bad)}
+.finding .critical{color:var(--bad)}
+h3 .small{font-weight:400}
+.finding p,.finding h3{margin:.15rem 0}
+.risk{color:var(--dim)}
+.command{white-space:pre-wrap}
+details{margin:.5rem 0}
+summary{cursor:pointer;color:var(--accent)}
+footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}
+@page{size:A4;margin:14mm 12mm}
+@media print{
+html{font-size:9pt}
+body{max-width:none;padding:0;font-size:9pt}
+h2{margin-top:0}
+section.device,section.page{break-before:page}
+h2,h3,caption{break-after:avoid}
+figure,.outlier,.finding,tr,dl{break-inside:avoid}
+thead{display:table-header-group}
+.wide{overflow:visible}
+table{font-size:7.6pt}
+th,td{padding:.08rem .28rem}
+a{color:inherit;text-decoration:none}
+details::details-content{content-visibility:visible;display:block;height:auto}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+}
+"""
 
 
 def text(value: object) -> str:
@@ -177,8 +262,6 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "shares": _shares,
 }
 """Formats of report.columns as HTML."""
-LEVELS = 9
-"""Levels of a map's cells."""
 
 
 class Look(NamedTuple):
@@ -232,88 +315,3 @@ def _variables(theme: Theme, background: str, band: str, rule: str) -> str:
     }
     colours |= {"background": background} if background else {}
     return "".join(f"--{role}:{value};" for role, value in colours.items())
-
-
-_RULES = """
-*{box-sizing:border-box}
-body{margin:0 auto;padding:1.2rem;max-width:70rem;background:var(--background);color:var(--text);
- font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif}
-h1{font-size:1.6rem;margin:0 0 .3rem;color:var(--strong)}
-h2{font-size:1.3rem;margin:2.2rem 0 .4rem;padding-bottom:.15rem;border-bottom:2px solid var(--rule);color:var(--strong)}
-h3{font-size:1.05rem;margin:1.3rem 0 .3rem;color:var(--strong)}
-p{margin:.4rem 0}
-a{color:var(--accent)}
-bdi{unicode-bidi:isolate}
-table.narrow{width:auto}
-table.narrow caption{white-space:nowrap}
-.what{color:var(--dim)}
-.impact{font-size:1.25rem;font-weight:600}
-.verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
-.verdict.lost{border-color:var(--bad);color:var(--bad)}
-.key{font-size:1.02rem;color:var(--strong)}
-.small,figcaption,caption{font-size:.86rem;color:var(--dim)}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0}
-dt{color:var(--dim)}
-dd{margin:0;overflow-wrap:anywhere}
-ul{margin:.3rem 0;padding-left:1.3rem}
-.wide{overflow-x:auto;margin:.5rem 0}
-table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;padding:.2rem 0}
-th,td{padding:.14rem .3rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
-thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
-tbody th{font-weight:400;white-space:nowrap}
-th[colspan]{padding-top:.5rem}
-th .small{padding-left:.6em}
-.n{text-align:right;white-space:nowrap}
-.bad{color:var(--bad);font-weight:600}
-figure{margin:.8rem 0}
-figcaption{margin-top:.2rem}
-svg{display:block;width:100%;height:auto}
-svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif;fill:var(--text)}
-svg .dim{fill:var(--dim)}
-svg .lab{fill:var(--strong);stroke:var(--background);stroke-width:3px;paint-order:stroke;font-weight:600}
-svg .bound{fill:var(--limit)}
-svg .grid{stroke:var(--rule);stroke-width:1;opacity:.45;fill:none}
-svg .axis{stroke:var(--rule);fill:none}
-svg .frame{fill:var(--background);stroke:var(--rule)}
-svg .limit{stroke:var(--limit);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
-svg .mark{stroke:var(--strong);stroke-width:1.2;stroke-dasharray:2 2;fill:none}
-svg .cells{shape-rendering:crispEdges}
-svg .bar{fill:var(--area)}
-svg .depth{fill:var(--depth)}
-svg .tail{fill:var(--tail)}
-svg .part{stroke:var(--background);stroke-width:1}
-svg .left{fill:none;stroke:var(--dim);stroke-dasharray:2 2}
-svg .hatch{stroke:var(--bad);stroke-width:2}
-ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.86rem}
-.parts svg{display:inline-block;width:.8em;height:.8em}
-.outlier{margin:.7rem 0;padding-top:.4rem;border-top:1px solid var(--band)}
-.outlier p{margin:.1rem 0}
-.finding{margin:.8rem 0;padding-left:.7rem;border-left:3px solid var(--rule)}
-.finding.warning{border-left-color:var(--accent)}
-.finding.critical{border-left-color:var(--bad)}
-.finding .critical{color:var(--bad)}
-h3 .small{font-weight:400}
-.finding p,.finding h3{margin:.15rem 0}
-.risk{color:var(--dim)}
-.command{white-space:pre-wrap}
-details{margin:.5rem 0}
-summary{cursor:pointer;color:var(--accent)}
-footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}
-@page{size:A4;margin:14mm 12mm}
-@media print{
-html{font-size:9pt}
-body{max-width:none;padding:0;font-size:9pt}
-h2{margin-top:0}
-section.device,section.page{break-before:page}
-h2,h3,caption{break-after:avoid}
-figure,.outlier,.finding,tr,dl{break-inside:avoid}
-thead{display:table-header-group}
-.wide{overflow:visible}
-table{font-size:7.6pt}
-th,td{padding:.08rem .28rem}
-a{color:inherit;text-decoration:none}
-details::details-content{content-visibility:visible;display:block;height:auto}
-*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-}
-"""

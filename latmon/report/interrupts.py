@@ -27,6 +27,19 @@ _ROOM = 20
 """Cells of the text report for the name of a thread that ran instead."""
 _LOOPS = "permanent loops, not queue items"
 MAX_THREADS = 1000
+_NamedValue = tuple[str, host.HostValue]
+_NamedSoftirq = tuple[str, host.Softirq]
+TASKQS: Sequence[Column[host.TaskQueue]] = (
+    Column("task queue", "name", lambda row: row.name, -25, None),
+    Column("task queue", "name", lambda row: f"{row.name} {row.instance}"),
+    Column("prio", "whole", lambda row: row.priority, 5),
+    Column("threads", "whole", lambda row: row.threads, 8),
+    Column("active", "whole", lambda row: row.active_max, 7),
+    Column("waiting", "count", lambda row: _LOOPS if row.permanent_loops else row.waiting_max, 8),
+    Column("most", "count", lambda row: None if row.permanent_loops else row.most, 7),
+    Column("executed", "count", lambda row: None if row.permanent_loops else row.executed, 9),
+    Column("mean run", "time", lambda row: None if row.permanent_loops else row.mean_run_us, 9),
+)
 
 
 def softirqs(runs_by_cpu: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, host.Softirq]:
@@ -171,10 +184,6 @@ def host_tables(report: Report) -> Iterator[ReportTable[Any]]:
     )
 
 
-_NamedValue = tuple[str, host.HostValue]
-_NamedSoftirq = tuple[str, host.Softirq]
-
-
 def _kind(row: _NamedValue) -> ContextKind:
     return CONTEXT[_context_of(row[0])]
 
@@ -292,17 +301,4 @@ WAKEUPS: Sequence[Column[host.WokenThread]] = (
     Column("instead", "words", _instead, REST, None),
     Column("ran instead", "shares", lambda row: row.ran_us or None),
     Column("ran after", "shares", _ran_last),
-)
-
-
-TASKQS: Sequence[Column[host.TaskQueue]] = (
-    Column("task queue", "name", lambda row: row.name, -25, None),
-    Column("task queue", "name", lambda row: f"{row.name} {row.instance}"),
-    Column("prio", "whole", lambda row: row.priority, 5),
-    Column("threads", "whole", lambda row: row.threads, 8),
-    Column("active", "whole", lambda row: row.active_max, 7),
-    Column("waiting", "count", lambda row: _LOOPS if row.permanent_loops else row.waiting_max, 8),
-    Column("most", "count", lambda row: None if row.permanent_loops else row.most, 7),
-    Column("executed", "count", lambda row: None if row.permanent_loops else row.executed, 9),
-    Column("mean run", "time", lambda row: None if row.permanent_loops else row.mean_run_us, 9),
 )

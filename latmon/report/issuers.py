@@ -24,6 +24,8 @@ MAX_BEHIND = 8
 """Cgroups that another one is behind."""
 T = TypeVar("T")
 Row = TypeVar("Row")
+_Parts = Mapping[tuple[Hashable, str, str], Mapping[Issuer, IssuedIO]]
+"""I/Os by issuer without its device and op, by device and by op."""
 
 
 class Rows(NamedTuple, Generic[T]):
@@ -55,10 +57,6 @@ def processes(issued: Mapping[Issuer, IssuedIO], behind: Mapping[Behind, int]) -
         tuple(host.Process(row.issuer.pid or None, row.issuer.comm, _issuer(row, parts)) for row in rows[:MAX_ISSUERS]),
         sum(row.ios for row in rows[MAX_ISSUERS:]),
     )
-
-
-_Parts = Mapping[tuple[Hashable, str, str], Mapping[Issuer, IssuedIO]]
-"""I/Os by issuer without its device and op, by device and by op."""
 
 
 def _issuer_rows(

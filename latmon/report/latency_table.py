@@ -19,6 +19,14 @@ from latmon.report.model.device import (
 from latmon.report.model.latency import QUANTILES, RAREST, Quantiles, SummedQuantiles
 from latmon.support.units import in_words, rate, speed, spelled
 
+LATENCY: Sequence[Column[LatencyRow]] = (
+    Column("timed", "count", attrgetter("latency.count"), 10),
+    Column("mean", "time", attrgetter("latency.mean"), 7),
+    *(quantile(attrgetter("latency"), name, name, 7) for name in (*QUANTILES, "max")),
+    Column("share", "share", attrgetter("share"), 6),
+)
+"""Columns of latency_rows, after the name."""
+
 
 def includes_of(ops: Mapping[str, Op]) -> dict[str, tuple[str, ...]]:
     """Return the stages that each stage includes, from the report of a device's traced ops, or else of all its ops."""
@@ -32,15 +40,6 @@ class LatencyRow(NamedTuple):
     name: str
     latency: Quantiles
     share: float | Literal[""] = ""
-
-
-LATENCY: Sequence[Column[LatencyRow]] = (
-    Column("timed", "count", attrgetter("latency.count"), 10),
-    Column("mean", "time", attrgetter("latency.mean"), 7),
-    *(quantile(attrgetter("latency"), name, name, 7) for name in (*QUANTILES, "max")),
-    Column("share", "share", attrgetter("share"), 6),
-)
-"""Columns of latency_rows, after the name."""
 
 
 def latency_rows(op: Op, begins: str) -> Iterator[LatencyRow]:

@@ -28,6 +28,7 @@ MAX_DEVICES = 10_000
 """Devices with an age of their own."""
 MAX_REPORTS = 64
 """Reports of one device: a damaged recording may have any number of names."""
+MAX_HOURS = 100_000
 
 
 @dataclass
@@ -68,7 +69,6 @@ class Missed:
 
 
 HOUR_S, _DAY_S, _MINUTE_S = 3600, 86_400, 60
-MAX_HOURS = 100_000
 
 
 @dataclass

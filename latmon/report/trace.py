@@ -39,6 +39,16 @@ from latmon.support.units import UNKNOWN, counted, duration, part, show_duration
 from latmon.views.units import maximum, quantile
 
 SECTOR = 512
+_MAX_SENTENCE = 1000
+_GLYPHS = " .:+*#@"
+_NAME = 12
+_TIMES = ("mean", "p50", "p99", "max")
+TOP = 20
+_LEAST = 0.3
+"""Narrower boxes, in pixels, are left out."""
+_CELL = 6.6
+"""Width of a character."""
+_COLOURS = ("#e69f00", "#f0e442", "#d55e00", "#cc79a7")
 
 
 class BttStep(NamedTuple):
@@ -196,18 +206,8 @@ class SeekMap:
         return grids
 
 
-_MAX_SENTENCE = 1000
-_GLYPHS = " .:+*#@"
 _ROWS, _COLUMNS = 12, 64
-_NAME = 12
-_TIMES = ("mean", "p50", "p99", "max")
-TOP = 20
 _WIDE, _TALL, _EDGE = 1200, 17, 10
-_LEAST = 0.3
-"""Narrower boxes, in pixels, are left out."""
-_CELL = 6.6
-"""Width of a character."""
-_COLOURS = ("#e69f00", "#f0e442", "#d55e00", "#cc79a7")
 
 
 def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, redaction: Redaction | None) -> int:

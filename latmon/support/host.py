@@ -35,6 +35,11 @@ _INIT_PID_NAMESPACE = "pid:[4026531836]"
 _TIME_NAMESPACES = ("ns/time", "ns/time_for_children")
 """Below /proc/PID: the time namespace of the process, and that of the children that it starts."""
 _CONTAINERS = (b"docker", b"kubepods", b"libpod", b"lxc", b"containerd")
+_CLASSES = ((60, "TS, IA or FSS class"), (100, "SYS class"), (160, "RT class"))
+"""Classes of illumos and Solaris, by the first number above each; interrupt threads are above all of them."""
+REAL_TIME = 100
+_NICE_0 = 120
+"""Classes of Linux: p->prio is 0-98 for real time, 100-139 for nice -20 to 19."""
 
 
 def name() -> str:
@@ -170,11 +175,6 @@ def probe_ahead_us(clock: str) -> int:
 
 
 _SUN, _FREEBSD = "SunOS", "FreeBSD"
-_CLASSES = ((60, "TS, IA or FSS class"), (100, "SYS class"), (160, "RT class"))
-"""Classes of illumos and Solaris, by the first number above each; interrupt threads are above all of them."""
-REAL_TIME = 100
-_NICE_0 = 120
-"""Classes of Linux: p->prio is 0-98 for real time, 100-139 for nice -20 to 19."""
 _SCALES = {
     _SUN: (
         "a higher prio runs first: TS, IA, FSS 0-59, SYS 60-99, RT 100-159, interrupt threads above all",

@@ -17,6 +17,10 @@ from pathlib import Path
 
 from latmon.support.errors import UnavailableError
 
+_PACKAGE = Path(__file__).resolve().parents[1]
+_PORTION = 1 << 16
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
 
 def current() -> Path | None:
     """Return the current directory; None where it was removed."""
@@ -63,9 +67,6 @@ def xdg(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
     return (named if named.is_absolute() else Path(environ.get("HOME", "/")) / below_home) / "latmon"
 
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-
-
 def data_dir(name: str) -> Path:
     """Return the directory of bundled data called `name` ("probes", "themes"); UnavailableError where there is none.
 
@@ -78,10 +79,6 @@ def data_dir(name: str) -> Path:
             "install it (pipx install .) or use ./bootstrap run in a checkout"
         )
     return path
-
-
-_PORTION = 1 << 16
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def content(path: Path | str) -> bytes:

@@ -25,6 +25,12 @@ from latmon.support.paths import content
 
 PR_SET_NO_NEW_PRIVS = 38
 _USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
+_CAPABILITY_VERSION_3 = 0x20080522
+_WANTED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_DAC_READ_SEARCH": 2, "CAP_DAC_OVERRIDE": 1}
+"""Capabilities that bpftrace 0.27 requires, with their numbers."""
+_SYS_ADMIN = 21
+"""Number of CAP_SYS_ADMIN, which includes the first two."""
+_SETS = {name: re.compile(rf"^{name}:\s*([0-9a-f]+)".encode(), re.MULTILINE) for name in ("CapEff", "CapAmb")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +151,6 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_: ClassVar = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 
 
-_CAPABILITY_VERSION_3 = 0x20080522
-
-
 def _drop_capabilities() -> None:
     """Call capset(2) with empty sets, which empties the ambient set, too; do nothing where there is none."""
     capset = getattr(ctypes.CDLL(None, use_errno=True), "capset", None)
@@ -166,13 +169,6 @@ def become(user: Invoker) -> None:
     os.setresuid(user.uid, user.uid, user.uid)
     if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
         raise AssertionError("root was not given up")  # the calls succeeded and changed nothing: stop here
-
-
-_WANTED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_DAC_READ_SEARCH": 2, "CAP_DAC_OVERRIDE": 1}
-"""Capabilities that bpftrace 0.27 requires, with their numbers."""
-_SYS_ADMIN = 21
-"""Number of CAP_SYS_ADMIN, which includes the first two."""
-_SETS = {name: re.compile(rf"^{name}:\s*([0-9a-f]+)".encode(), re.MULTILINE) for name in ("CapEff", "CapAmb")}
 
 
 def capability_bits(proc: Path = Path("/proc")) -> tuple[int, ...]:

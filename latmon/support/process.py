@@ -31,6 +31,25 @@ from latmon.support.paths import content, link_target, matching, text
 from latmon.support.trust import environment
 from latmon.support.units import show_duration
 
+_STARTTIME = 22 - 3
+"""Index of starttime in proc_pid_stat(5) after pid and comm; ticks of the reader's CLOCK_BOOTTIME."""
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_SLACK_US = 20_000
+"""Tolerance for the start of a process, which has a resolution of 10 ms."""
+_MOST_GONE = 256
+"""Ended processes that are kept, because an outlier is reported some frames after its begin."""
+_INITIAL_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h: there probes and /proc number processes alike."""
+PIPE_BYTES = 1 << 20
+_MOST_PRINTED = 1 << 20
+_MANY = 100_000
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+P = ParamSpec("P")
+T = TypeVar("T")
+SILENT_S = 1.0
+PATIENCE_S = 30.0
+
 
 def signal_name(number: int) -> str:
     """Return `SIGKILL` of 9; real-time signals have no name."""
@@ -48,19 +67,6 @@ def module_path() -> str:
     return os.pathsep.join(part for part in sys.path if Path(part).is_absolute())
 
 
-_STARTTIME = 22 - 3
-"""Index of starttime in proc_pid_stat(5) after pid and comm; ticks of the reader's CLOCK_BOOTTIME."""
-_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
-_SLACK_US = 20_000
-"""Tolerance for the start of a process, which has a resolution of 10 ms."""
-_MOST_GONE = 256
-"""Ended processes that are kept, because an outlier is reported some frames after its begin."""
-_INITIAL_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO of include/linux/proc_ns.h: there probes and /proc number processes alike."""
-
-PIPE_BYTES = 1 << 20
-
-
 def widen(pipe: int) -> None:
     """Give a pipe room for PIPE_BYTES: a child that prints goes on for longer while its reader is stopped.
 
@@ -69,9 +75,6 @@ def widen(pipe: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-
-
-_MOST_PRINTED = 1 << 20
 
 
 def bounded_output(
@@ -169,9 +172,6 @@ def in_own_mounts(script: str, directory: str) -> list[str]:
     return ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", f"{private}\n{script}"]
 
 
-_MANY = 100_000
-
-
 @contextlib.contextmanager
 def seldom_collecting() -> Iterator[None]:
     """Let the garbage collector run seldom, for a command that reads whole recordings.
@@ -257,8 +257,6 @@ class OwnProcesses:
         return (name for path in matching(self._proc, f"{pid}/task/*/comm") if (name := text(path).rstrip("\n")))
 
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _CUTIME, _RSS = 11, 13, 21
 """Indexes in /proc/PID/stat after the comm: utime, stime, cutime and cstime in a row; resident pages."""
 
@@ -317,10 +315,6 @@ class OwnCpu:
         return self._clock(), own_cost(self._proc, self._pid).cpu_s
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 class SideThread(Executor):
     """Executor with one daemon thread, for `run_in_executor`; `shutdown` ends it after the last call.
 
@@ -360,10 +354,6 @@ def run_aside(name: str, call: Callable[[], T]) -> Future[T]:
     running = thread.submit(call)
     thread.shutdown()
     return running
-
-
-SILENT_S = 1.0
-PATIENCE_S = 30.0
 
 
 async def call_with_deadline(

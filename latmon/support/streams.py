@@ -24,6 +24,21 @@ from latmon.support.text import clean
 
 STANDARD = Path("-")
 """Name of standard input or output on the command line."""
+_PATIENCE_S = 1.0
+_BETWEEN_S = 0.25
+Log = Callable[[int, str], None]
+"""Logs a sentence with its syslog level."""
+_LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
+_NO_FILE = {
+    errno.ELOOP: "a link",
+    errno.ENXIO: "a pipe or a socket",
+    errno.EISDIR: "a directory",
+    errno.EINVAL: "not a regular file",
+}
+MAX_BYTES = 1 << 30
+"""Limit of the copy of standard input: three days of 24 devices."""
+_PIECE = 1 << 20
+_NAME = "standard input"
 
 
 def create(path: Path) -> BinaryIO:
@@ -130,10 +145,6 @@ def terminal_size(file: TextIO) -> os.terminal_size:
     return shutil.get_terminal_size()
 
 
-_PATIENCE_S = 1.0
-_BETWEEN_S = 0.25
-
-
 class Progress:
     """A line on stderr with the share of a long task that is done, removed at its end.
 
@@ -184,17 +195,8 @@ class Progress:
         self._shown = len(line)
 
 
-Log = Callable[[int, str], None]
-"""Logs a sentence with its syslog level."""
 QUIET, NORMAL, VERBOSE = syslog.LOG_WARNING, syslog.LOG_INFO, syslog.LOG_DEBUG
 """Levels up to which sentences are logged."""
-_LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
-_NO_FILE = {
-    errno.ELOOP: "a link",
-    errno.ENXIO: "a pipe or a socket",
-    errno.EISDIR: "a directory",
-    errno.EINVAL: "not a regular file",
-}
 _MAX_LOGGED, _WHEN = 1000, "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -286,12 +288,6 @@ def _is_journal(out: TextIO) -> bool:
 def drop() -> None:
     """Discard the unwritten output, which would otherwise fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-MAX_BYTES = 1 << 30
-"""Limit of the copy of standard input: three days of 24 devices."""
-_PIECE = 1 << 20
-_NAME = "standard input"
 
 
 class _Spooled(PosixPath):

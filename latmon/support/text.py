@@ -25,6 +25,8 @@ _WIDE = "WF"
 """East Asian Width (UAX #11): wide and fullwidth take two cells."""
 _SECOND = "\0"
 """Placeholder for the second cell of a wide character; clean text has none."""
+_ASCII = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})
+_width: ContextVar[int | None] = ContextVar("width", default=None)
 
 
 def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
@@ -71,9 +73,6 @@ def drawable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
-_ASCII = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})
-
-
 def encodable(text: str, encoding: str) -> str:
     """Return the text with characters that `encoding` has; the length of lines stays."""
     try:
@@ -94,7 +93,6 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-_width: ContextVar[int | None] = ContextVar("width", default=None)
 LEAST_WIDTH, MOST_WIDTH = 40, 119
 """Characters of a line of sentences on the narrowest and on the widest terminal."""
 

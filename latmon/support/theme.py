@@ -51,6 +51,17 @@ _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _STEPS, _FEW = range(4, 17), range(4, 7)
 """Steps of a ramp with many colours, and of one with 16 or 8."""
+BACKGROUNDS = ("sel", "critical", "warning")
+"""Roles of backgrounds: `text/sel` is text on one."""
+_TAIL_ANSI = {True: 9, False: 1}
+_FAINT = 0.6
+"""Share of the colour of `dim` in that of `faint`, what a tour does not point at; the background has the rest."""
+_TOO_DARK = (0, 3, 4, 8)
+"""ANSI colours that are no texts on dark: black, yellow (brown on a console), blue, bright black. On light, few are."""
+_ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}
+"""ANSI colour of a stage on dark -> the darker one on light, where bright ones can't be seen; yellow makes room."""
+Where = tuple[str | int, ...]
+"""Keys from the top of a file down; a number is the position in a list."""
 
 
 class Colour(NamedTuple):
@@ -100,15 +111,6 @@ _ACCENTS = {
 the header and of a selected row, and of critical findings and warnings in the verdict. On dark, on light.
 """
 ACCENTS = tuple(_ACCENTS[True])
-BACKGROUNDS = ("sel", "critical", "warning")
-"""Roles of backgrounds: `text/sel` is text on one."""
-_TAIL_ANSI = {True: 9, False: 1}
-_FAINT = 0.6
-"""Share of the colour of `dim` in that of `faint`, what a tour does not point at; the background has the rest."""
-_TOO_DARK = (0, 3, 4, 8)
-"""ANSI colours that are no texts on dark: black, yellow (brown on a console), blue, bright black. On light, few are."""
-_ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}
-"""ANSI colour of a stage on dark -> the darker one on light, where bright ones can't be seen; yellow makes room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +286,6 @@ def _files(directory: Path) -> Iterator[Path]:
         return
     named = (path for path in found_paths if path.suffix == ".yaml" and _NAME.fullmatch(path.stem))
     yield from (path for path in named if os.path.isfile(path))  # noqa: PTH113  False, not ELOOP, for a link to itself
-
-
-Where = tuple[str | int, ...]
-"""Keys from the top of a file down; a number is the position in a list."""
 
 
 class _MistakeError(Exception):

@@ -60,6 +60,14 @@ _MAX_LINKS = 40
 _SYSTEM_GIDS = range(1000)
 """Groups whose members this host lists completely; a domain's group may have more members."""
 _ACL = "system.posix_acl_access"
+VARIABLES = ("LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT")
+"""Environment variables that name a tool."""
+_ADMIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Directories of root's tools, which are often missing in a user's search path."""
+_TOOL_REMEDY = "put it where only root can write, such as /usr/local/bin"
+_MAX_INTERPRETERS = 5
+"""Nested interpreters of scripts that the kernel allows."""
+_FIRST_LINE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,16 +420,6 @@ def _group(gid: int) -> str:
 
 def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
-
-
-VARIABLES = ("LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT")
-"""Environment variables that name a tool."""
-_ADMIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Directories of root's tools, which are often missing in a user's search path."""
-_TOOL_REMEDY = "put it where only root can write, such as /usr/local/bin"
-_MAX_INTERPRETERS = 5
-"""Nested interpreters of scripts that the kernel allows."""
-_FIRST_LINE = 256
 
 
 def find_tool(name: str, variable: str, environ: Mapping[str, str]) -> Path:

@@ -21,6 +21,8 @@ from enum import Enum
 from typing import Annotated, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 T = TypeVar("T")
+_FIELDS: dict[type[Any], tuple[Field, ...]] = {}
+"""Fields of the types that were printed: reading their annotations takes longer than printing a value."""
 
 
 class Key(NamedTuple):
@@ -61,10 +63,6 @@ class Field:
     """The type, without these annotations."""
     decimals: int | None = None
     """To which its numbers are rounded; None: they are not."""
-
-
-_FIELDS: dict[type[Any], tuple[Field, ...]] = {}
-"""Fields of the types that were printed: reading their annotations takes longer than printing a value."""
 
 
 def to_json(value: object) -> Any:

@@ -22,6 +22,30 @@ RATE_UNITS = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
 KILO = 1000
 _SECONDS_BELOW = 600
 """From so many seconds on, minutes are short and exact enough; below, `at_least` has seconds too."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:us|µs|ms|s|min|h|IOPS|[kMGT]?i?B(?:/s)?)(?![\w/]))")
+NO_BREAK = "\u00a0"
+_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)", re.ASCII)
+_KIBI = 1024
+_DURATIONS = {
+    "us": 1,
+    "ms": 1_000,
+    "": 1_000_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+}
+_SIZES = {
+    prefix + tail: 1024**power for power, prefix in enumerate(("", "k", "m", "g", "t")) for tail in ("", "b", "ib")
+}
+LONGEST_THRESHOLD_US = 3_600_000_000
+"""Longer latencies than 71 min are counted as one: no number above a longer threshold would be right."""
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,9})?)?", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_DAYS = (timedelta(-1), timedelta(0), timedelta(1))
+_LAST_S = 253_402_300_800.0
+"""The year 10000, the end of Python's calendar."""
+EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"
 
 
 def duration(us: float | None, digits: int = 3, *, up: bool = False, down: bool = False) -> str:
@@ -65,10 +89,6 @@ def with_unit(us: float | None, digits: int = 3) -> str:
 def attached(text: str) -> str:
     """Convert the result of `duration` or `bound` to the form of `with_unit`."""
     return in_words(text).replace(" ", "")
-
-
-_UNIT = re.compile(r"(?<=\d) (?=(?:us|µs|ms|s|min|h|IOPS|[kMGT]?i?B(?:/s)?)(?![\w/]))")
-NO_BREAK = "\u00a0"
 
 
 def unbroken(text: str) -> str:
@@ -162,26 +182,6 @@ def _rounded_up(us: float) -> float:
     return rounded_up
 
 
-_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)", re.ASCII)
-_KIBI = 1024
-_DURATIONS = {
-    "us": 1,
-    "ms": 1_000,
-    "": 1_000_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "min": 60_000_000,
-    "h": 3_600_000_000,
-}
-_SIZES = {
-    prefix + tail: 1024**power for power, prefix in enumerate(("", "k", "m", "g", "t")) for tail in ("", "b", "ib")
-}
-
-
-LONGEST_THRESHOLD_US = 3_600_000_000
-"""Longer latencies than 71 min are counted as one: no number above a longer threshold would be right."""
-
-
 def duration_us(text: str) -> int:
     """Parse `250ms`, `1s`, `5min`, `1h` or a bare number of seconds to us. Raises ValueError with the expected form."""
     return _scaled(text, _DURATIONS, "a duration such as 250ms, 1s or 5min")
@@ -222,14 +222,6 @@ def _scaled(text: str, units: dict[str, int], expected: str) -> int:
     from decimal import Decimal  # noqa: PLC0415 - few commands parse a number
 
     return int(Decimal(match[1]) * factor)
-
-
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,9})?)?", re.ASCII)
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
-_DAYS = (timedelta(-1), timedelta(0), timedelta(1))
-_LAST_S = 253_402_300_800.0
-"""The year 10000, the end of Python's calendar."""
-EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"
 
 
 def wall_of(text: str, now_wall: float) -> float:

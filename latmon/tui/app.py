@@ -66,6 +66,53 @@ from latmon.views.panels.files import why_no_request
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
 
+_AT_ONCE_S = 0.01
+_BEFORE_S = 0.15
+"""From a picture to the first part of deferred work: by then the terminal shows the picture."""
+_PAINTED_S = 0.03
+"""Time until a picture is on the terminal: Textual sends one sixty times a second."""
+_LATEST_S = 0.5
+"""Longest time without a part where pictures come faster than they are painted, as over a held key."""
+_EVALUATING_REST_S = 0.02
+"""Least pause between two parts; a longer part pauses longer, so that evaluation takes a third of the time at most."""
+_SHARE = 2
+_YOUNG_ONLY = 1_000_000
+"""Collections of the middle generation before the interpreter starts a full one by itself: never."""
+_COLLECT_S = 5.0
+_QUIET_S = 0.5
+"""Time without a key before a full garbage collection, which stops the event loop for 0.02 to 0.1 s."""
+_ALL = 120
+"""One full collection in 120 examines all objects, for some 0.3 s; the others those made since the last one."""
+_REPAINT_S = 0.1
+_PACE_SHARE = 4
+"""Pictures of a backlog take at most a quarter of the time: a picture is expensive on a slow host."""
+_SILENT_S = 5.0
+"""A capture without a frame for longer than this and two intervals is not live: a crowded host stalls for seconds."""
+REQUEST_S = 10.0
+"""Period of requests for tracing: a capture ends it a minute after the last one."""
+STAGES_TEXTS = MappingProxyType(
+    {
+        "auto": "stages auto: traced while a screen shows them, or a device is slow",
+        "basic": "stages basic: never traced, only what is always on",
+        "all": "stages all: every device is traced, always",
+    },
+)
+SORTED_BY = MappingProxyType(
+    {
+        "unlike": "findings, unlikeness to peers, then busy time",
+        "out": "outstanding I/Os, as a share of the limit",
+        "name": "name, idle ones last",
+    },
+)
+STAGES_START = "; the probes are starting, up to a minute"
+_ALWAYS = ("stop_now", "redraw", "suspend")
+"""Actions that are allowed while a line is typed or a page is open."""
+_MESSAGE_S = 8.0
+_SEEK_S = 0.1
+"""Period of the question whether a recording is scanned."""
+_REST_S = 0.005
+"""Pause between two parts of reading an earlier time."""
+
 
 class FrameArrived(Message):
     """The scene has another frame; several of these messages are one repaint."""
@@ -151,18 +198,6 @@ async def follow(
             previewing.cancel()
 
 
-_AT_ONCE_S = 0.01
-_BEFORE_S = 0.15
-"""From a picture to the first part of deferred work: by then the terminal shows the picture."""
-_PAINTED_S = 0.03
-"""Time until a picture is on the terminal: Textual sends one sixty times a second."""
-_LATEST_S = 0.5
-"""Longest time without a part where pictures come faster than they are painted, as over a held key."""
-_EVALUATING_REST_S = 0.02
-"""Least pause between two parts; a longer part pauses longer, so that evaluation takes a third of the time at most."""
-_SHARE = 2
-
-
 class FindingsEvaluation:
     """The evaluation of findings in parts between keys. `later(s, call)` calls back after `s` seconds."""
 
@@ -213,15 +248,6 @@ class FindingsEvaluation:
             self._changed()
 
 
-_YOUNG_ONLY = 1_000_000
-"""Collections of the middle generation before the interpreter starts a full one by itself: never."""
-_COLLECT_S = 5.0
-_QUIET_S = 0.5
-"""Time without a key before a full garbage collection, which stops the event loop for 0.02 to 0.1 s."""
-_ALL = 120
-"""One full collection in 120 examines all objects, for some 0.3 s; the others those made since the last one."""
-
-
 class GarbageCollection:
     """Full garbage collections between keys: Textual's screens refer to themselves.
 
@@ -262,11 +288,6 @@ class GarbageCollection:
         self._later(_COLLECT_S, self._collect)
 
 
-_REPAINT_S = 0.1
-_PACE_SHARE = 4
-"""Pictures of a backlog take at most a quarter of the time: a picture is expensive on a slow host."""
-
-
 class RepaintPace:
     """The limit of repaints: at once, but at most ten times a second."""
 
@@ -292,27 +313,6 @@ class RepaintPace:
         self.coming = False
 
 
-_SILENT_S = 5.0
-"""A capture without a frame for longer than this and two intervals is not live: a crowded host stalls for seconds."""
-REQUEST_S = 10.0
-"""Period of requests for tracing: a capture ends it a minute after the last one."""
-STAGES_TEXTS = MappingProxyType(
-    {
-        "auto": "stages auto: traced while a screen shows them, or a device is slow",
-        "basic": "stages basic: never traced, only what is always on",
-        "all": "stages all: every device is traced, always",
-    },
-)
-SORTED_BY = MappingProxyType(
-    {
-        "unlike": "findings, unlikeness to peers, then busy time",
-        "out": "outstanding I/Os, as a share of the limit",
-        "name": "name, idle ones last",
-    },
-)
-STAGES_START = "; the probes are starting, up to a minute"
-
-
 def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | None:
     """Return the devices whose stages are on the screen, empty for all; None where it shows no stages.
 
@@ -326,15 +326,6 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
     if selection.screen == "outliers" and selection.region is not None:
         return (selection.region.device,)
     return ()
-
-
-_ALWAYS = ("stop_now", "redraw", "suspend")
-"""Actions that are allowed while a line is typed or a page is open."""
-_MESSAGE_S = 8.0
-_SEEK_S = 0.1
-"""Period of the question whether a recording is scanned."""
-_REST_S = 0.005
-"""Pause between two parts of reading an earlier time."""
 
 
 class LatmonApp(App[int]):

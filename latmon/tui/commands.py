@@ -48,6 +48,18 @@ T = TypeVar("T")
 _OPS = frozenset(name for name, _ in OP_CHOICES)
 _PAGE = 10
 """Rows of the device table that a key turns."""
+Step = Callable[[ViewState, int], Selection]
+"""(view state, distance) -> selection."""
+_MAX = 40
+MAX_NOTE = 120
+_NEXT = MappingProxyType(
+    {
+        **dict.fromkeys(("right", "down", "l", "j", "tab", "T", "C"), 1),
+        **dict.fromkeys(("left", "up", "h", "k", "shift+tab"), -1),
+        "home": -1000,
+        "end": 1000,
+    }
+)
 
 
 def beside(rows: Sequence[T], at: int, by: int) -> T:
@@ -550,8 +562,6 @@ def scroll(view: ViewState, by: int) -> Selection:
     return replace(view.selection, top=max(view.selection.top + by, 0))
 
 
-Step = Callable[[ViewState, int], Selection]
-"""(view state, distance) -> selection."""
 STEPS: Mapping[str, Step] = MappingProxyType(
     {
         one.__name__: one
@@ -569,9 +579,6 @@ STEPS: Mapping[str, Step] = MappingProxyType(
     },
 )
 """The functions of the action table by name."""
-
-
-_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,7 +617,6 @@ def one_line(text: str) -> str:
 
 FILTER, SEEK, NOTE, THRESHOLD = "filter", "seek", "note", "threshold"
 WORDS = {FILTER: " / ", SEEK: " time ", NOTE: " mark ", THRESHOLD: " threshold "}
-MAX_NOTE = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,14 +646,6 @@ def with_threshold(selection: Selection, text: str) -> Selection:
 
 
 THEME, RAMP = "theme", "ramp"
-_NEXT = MappingProxyType(
-    {
-        **dict.fromkeys(("right", "down", "l", "j", "tab", "T", "C"), 1),
-        **dict.fromkeys(("left", "up", "h", "k", "shift+tab"), -1),
-        "home": -1000,
-        "end": 1000,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

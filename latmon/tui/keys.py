@@ -51,6 +51,82 @@ from latmon.views.units import span
 _MAP = ("overview", "zoom", "cursor")
 _LEFT = tuple("│├╭╰┌└")
 """Left ends of the lines of a frame."""
+_TITLE = re.compile("[,:;(]")
+_OVERVIEW = ("overview", "zoom")
+_WAITING = ("outstanding", "audit", "order")
+_DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order", "compared")
+_TABLES = ("interrupts", "tables")
+_LINES = (*_TABLES, "delays")
+_CURSOR = ("cursor",)
+_FINDINGS = ("findings",)
+_WHO = ("who",)
+_ISSUER = ("issuer",)
+_ISSUERS = (*_WHO, *_ISSUER)
+_FILES = ("files",)
+_STAGES = ("stages", "stage", "files")
+_TOUR = ("tour",)
+_PAGES = ("stage", "outlier", "audit", "findings", "details", "compared")
+_MARK = "cursor: on the heat map of the selected device, which is shown alone"
+_FIRST = ("stop_now", "redraw", "suspend", "next_panel", "part", "processes")
+"""Keys with priority over widgets: some always work, and Textual would move the focus with Tab."""
+_SECTIONS = (
+    ("Keys", ()),
+    ("Keys of the overview (1)", _OVERVIEW),
+    ("Keys of the marked region on a map (v)", _CURSOR),
+    ("Keys of the stages (2)", _STAGES),
+    ("Keys of the I/Os in flight (3)", _WAITING),
+    ("Keys of the slow I/Os (4)", ("outliers", "outlier")),
+    ("Keys of the interrupts (5)", _LINES),
+    ("Keys of the findings (6)", _FINDINGS),
+    ("Keys of cgroups and processes (7)", _ISSUERS),
+    ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
+)
+_WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
+    {
+        **{name: (("screen", at),) for at, name in enumerate(SCREENS)},
+        "zoom": (("screen", 0), ("zoom", 0)),
+        "cursor": (("screen", 0), ("mark", 0)),
+        "stage": (("screen", 1), ("enter", 0)),
+        "files": (("screen", 1), ("aside", 2)),
+        "audit": (("screen", 2), ("aside", 0)),
+        "order": (("screen", 2), ("aside", 1)),
+        "outlier": (("screen", 3), ("read", 0)),
+        "tables": (("screen", 4), ("part", 1)),
+        "delays": (("screen", 4), ("delays", 0)),
+        "issuer": (("screen", 6), ("its_devices", 0)),
+    },
+)
+"""Context -> the actions that lead to it from everywhere."""
+_LEAST_KEYS = len(" Esc ?")
+"""Cells of the last line that the names of the screens leave to keys."""
+_NEAREST = ("Enter", "Tab", "Space", "Esc", ":", "?")
+"""Keys of the last line next to the screens, in this order."""
+_KEYS_FIRST = ("?", "Esc", ":", "Tab", "Space")
+"""The same keys in the order in which they get room; without its name, Enter says nothing."""
+_NAMES_FIRST = ("Enter", "Esc", "?", "Tab", "Space", ":")
+"""The same keys in the order in which their names get room."""
+_WAYS_OUT = ("suspend", "screen", "help", "leave", "stop", "stop_now")
+"""Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
+_NOT_BRIEF = ("redraw",)
+"""Actions of all contexts that only the sections below the brief table have, which is as high as a small screen."""
+_BRIEF_KEYS = 9
+"""Cells of the keys in the brief table."""
+_FILTER = 24
+"""Cells of a filter on the last line, at most."""
+_SEEN = 60
+"""Characters of a typed line that are shown."""
+_USED = ("leave", "screen", "move", "scroll")
+"""Actions that change the selection while a comparison is shown."""
+_NAMES = 20
+"""Cells for names to choose from, without which the keys are left out."""
+_MORE = 2
+"""Cells of the mark for more names."""
+_EXAMPLES_OF: Mapping[str, str] = MappingProxyType(
+    {SEEK: EXAMPLES, NOTE: "a note at the present time", THRESHOLD: "10ms, 1s; nothing: none"}
+)
+"""Purpose of a typed line -> what may be typed."""
+_ENTER_OF: Mapping[str, str] = MappingProxyType({SEEK: "go", NOTE: "put", THRESHOLD: "set"})
+"""Purpose of a typed line -> what Enter does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +160,6 @@ class Action:
             return f"tour({self.by})"
         return f"travel({self.name!r}, {self.by})" if self.name in TRAVEL else self.name
 
-
-_TITLE = re.compile("[,:;(]")
-_OVERVIEW = ("overview", "zoom")
-_WAITING = ("outstanding", "audit", "order")
-_DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order", "compared")
-_TABLES = ("interrupts", "tables")
-_LINES = (*_TABLES, "delays")
-_CURSOR = ("cursor",)
-_FINDINGS = ("findings",)
-_WHO = ("who",)
-_ISSUER = ("issuer",)
-_ISSUERS = (*_WHO, *_ISSUER)
-_FILES = ("files",)
-_STAGES = ("stages", "stage", "files")
-_TOUR = ("tour",)
-_PAGES = ("stage", "outlier", "audit", "findings", "details", "compared")
-_MARK = "cursor: on the heat map of the selected device, which is shown alone"
 
 ACTIONS = (
     Action("screen", "1", "1", "overview: all devices, and a heat map of each", "overview", 0),
@@ -323,38 +382,6 @@ ACTIONS = (
 )
 
 
-_FIRST = ("stop_now", "redraw", "suspend", "next_panel", "part", "processes")
-"""Keys with priority over widgets: some always work, and Textual would move the focus with Tab."""
-_SECTIONS = (
-    ("Keys", ()),
-    ("Keys of the overview (1)", _OVERVIEW),
-    ("Keys of the marked region on a map (v)", _CURSOR),
-    ("Keys of the stages (2)", _STAGES),
-    ("Keys of the I/Os in flight (3)", _WAITING),
-    ("Keys of the slow I/Os (4)", ("outliers", "outlier")),
-    ("Keys of the interrupts (5)", _LINES),
-    ("Keys of the findings (6)", _FINDINGS),
-    ("Keys of cgroups and processes (7)", _ISSUERS),
-    ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
-)
-_WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
-    {
-        **{name: (("screen", at),) for at, name in enumerate(SCREENS)},
-        "zoom": (("screen", 0), ("zoom", 0)),
-        "cursor": (("screen", 0), ("mark", 0)),
-        "stage": (("screen", 1), ("enter", 0)),
-        "files": (("screen", 1), ("aside", 2)),
-        "audit": (("screen", 2), ("aside", 0)),
-        "order": (("screen", 2), ("aside", 1)),
-        "outlier": (("screen", 3), ("read", 0)),
-        "tables": (("screen", 4), ("part", 1)),
-        "delays": (("screen", 4), ("delays", 0)),
-        "issuer": (("screen", 6), ("its_devices", 0)),
-    },
-)
-"""Context -> the actions that lead to it from everywhere."""
-
-
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
     """Return the table as Textual's bindings; a key with several meanings has several of them."""
     return [Binding(a.keys, a.call, a.does, show=False, priority=a.name in _FIRST) for a in actions]
@@ -565,28 +592,6 @@ def tour_keys(next_s: int | None) -> Line:
 
 _WIDE, _GAP = 100, 2
 """Cells from which on the keys of the last line are `_GAP` cells apart; else one."""
-_LEAST_KEYS = len(" Esc ?")
-"""Cells of the last line that the names of the screens leave to keys."""
-_NEAREST = ("Enter", "Tab", "Space", "Esc", ":", "?")
-"""Keys of the last line next to the screens, in this order."""
-_KEYS_FIRST = ("?", "Esc", ":", "Tab", "Space")
-"""The same keys in the order in which they get room; without its name, Enter says nothing."""
-_NAMES_FIRST = ("Enter", "Esc", "?", "Tab", "Space", ":")
-"""The same keys in the order in which their names get room."""
-_WAYS_OUT = ("suspend", "screen", "help", "leave", "stop", "stop_now")
-"""Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
-_NOT_BRIEF = ("redraw",)
-"""Actions of all contexts that only the sections below the brief table have, which is as high as a small screen."""
-_BRIEF_KEYS = 9
-"""Cells of the keys in the brief table."""
-_FILTER = 24
-"""Cells of a filter on the last line, at most."""
-_SEEN = 60
-"""Characters of a typed line that are shown."""
-
-
-_USED = ("leave", "screen", "move", "scroll")
-"""Actions that change the selection while a comparison is shown."""
 
 
 def is_hidden(action: str, name: str) -> bool:
@@ -649,10 +654,6 @@ def _leads_back(selection: Selection) -> bool:
     return not is_first or selection.details or bool(selection.pattern) or bool(selection.group)
 
 
-_NAMES = 20
-"""Cells for names to choose from, without which the keys are left out."""
-
-
 def choosing(choice: Choice, cells: int) -> Line:
     """Return the names to choose from with the present one marked, as many as fit, and the keys."""
     left: Line = (Span(f" {choice.purpose}", "accent"),)
@@ -674,18 +675,6 @@ def choosing(choice: Choice, cells: int) -> Line:
             break
         shown += name
     return (*left, *shown, Span(" " * (room - width(shown))), *right)
-
-
-_MORE = 2
-"""Cells of the mark for more names."""
-
-
-_EXAMPLES_OF: Mapping[str, str] = MappingProxyType(
-    {SEEK: EXAMPLES, NOTE: "a note at the present time", THRESHOLD: "10ms, 1s; nothing: none"}
-)
-"""Purpose of a typed line -> what may be typed."""
-_ENTER_OF: Mapping[str, str] = MappingProxyType({SEEK: "go", NOTE: "put", THRESHOLD: "set"})
-"""Purpose of a typed line -> what Enter does."""
 
 
 def _typing(view: ViewState, open_prompt: Prompt, cells: int) -> Line:

@@ -101,6 +101,31 @@ The Linux console's default font has the characters of code page 437.
 """
 _LEVELS = MappingProxyType({1 << 24: "truecolor", 256: "256", 16: "16", 8: "8", 0: "none"})
 _STDERR = 2
+MOST_CELLS = 1000
+"""Columns and lines of the largest terminal: one of 8K with a font of 8x8 pixels has 960 columns."""
+_PASTE_S = 2.0
+"""Time without input after which a paste has ended: its end may get lost."""
+WAKE_S = 0.1
+"""The thread that reads keys looks so often for the exit."""
+ESC_S = 0.05
+"""Time without input after which an Esc is a key; ESCDELAY overrides it, as for ncurses."""
+_BEGINS = frozenset("[O")
+"""Characters after which an Esc may be the beginning of a sequence: CSI and SS3."""
+_READ = 4096
+"""Bytes of input at once."""
+_ASK = "\x1b[6n"
+"""A request for the position of the cursor (ECMA-48 8.3.35): the answer comes once all before it is drawn."""
+_ANSWER_S = 0.5, 1.0
+"""Time that the exit waits for an answer: twice that of the last picture, within these bounds."""
+_POLL_S = 0.01
+_LONGEST_REST_S = 10.0
+"""Longest time between two frames, whatever the last picture took: a terminal may have been stopped meanwhile."""
+_FIRST_PART = 2_000
+"""Bytes of the first part of the first picture; the time until its answer comes is the first measure of the link."""
+_SLOW = 8_000
+"""Bytes per second below which a picture is sent in parts."""
+_PART_S = 0.5
+"""Time that a part takes on a slow link: what a key changes is in the next part."""
 
 
 @lru_cache(1024)
@@ -385,20 +410,6 @@ def _restore(attributes: Attributes) -> None:
             termios.tcsetattr(0, termios.TCSANOW, attributes)
 
 
-MOST_CELLS = 1000
-"""Columns and lines of the largest terminal: one of 8K with a font of 8x8 pixels has 960 columns."""
-
-
-_PASTE_S = 2.0
-"""Time without input after which a paste has ended: its end may get lost."""
-
-
-WAKE_S = 0.1
-"""The thread that reads keys looks so often for the exit."""
-ESC_S = 0.05
-"""Time without input after which an Esc is a key; ESCDELAY overrides it, as for ncurses."""
-_BEGINS = frozenset("[O")
-"""Characters after which an Esc may be the beginning of a sequence: CSI and SS3."""
 if "ESCDELAY" not in os.environ:
     constants.ESCAPE_DELAY = ESC_S  # type: ignore[misc]  # Textual's is 0.1 s
 
@@ -468,23 +479,8 @@ class InputParser(XTermParser):
             return [Key(Keys.Ignore, sequence)]
 
 
-_READ = 4096
-"""Bytes of input at once."""
-_ASK = "\x1b[6n"
-"""A request for the position of the cursor (ECMA-48 8.3.35): the answer comes once all before it is drawn."""
 _LOST_S, _LOST_TIMES = 3.0, 4
 """Least time after which an answer has got lost, and that as a multiple of the time that the last picture took."""
-_ANSWER_S = 0.5, 1.0
-"""Time that the exit waits for an answer: twice that of the last picture, within these bounds."""
-_POLL_S = 0.01
-_LONGEST_REST_S = 10.0
-"""Longest time between two frames, whatever the last picture took: a terminal may have been stopped meanwhile."""
-_FIRST_PART = 2_000
-"""Bytes of the first part of the first picture; the time until its answer comes is the first measure of the link."""
-_SLOW = 8_000
-"""Bytes per second below which a picture is sent in parts."""
-_PART_S = 0.5
-"""Time that a part takes on a slow link: what a key changes is in the next part."""
 
 
 class Link:

@@ -49,6 +49,13 @@ STAYING = frozenset({"kind", "note", "save"})
 """Keys of TRAVEL that do not move in time."""
 _BEFORE_END = 3
 """The worst I/O is so many parts of a window before its end."""
+_FEWEST = 6
+"""Least frames of a side."""
+_MOST_SIDES = 16
+_SETTINGS_US = 5_000_000
+"""Least time from one reading of the settings to the next, once A is set. One takes some 4 ms, more with many disks."""
+_LONGEST_US = 120_000_000
+"""Longest B: to read 600 windows took 8 s of CPU, during which no key was taken."""
 
 
 class Travel:
@@ -369,15 +376,6 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
         "note": Travel.note,
     },
 )
-
-
-_FEWEST = 6
-"""Least frames of a side."""
-_MOST_SIDES = 16
-_SETTINGS_US = 5_000_000
-"""Least time from one reading of the settings to the next, once A is set. One takes some 4 ms, more with many disks."""
-_LONGEST_US = 120_000_000
-"""Longest B: to read 600 windows took 8 s of CPU, during which no key was taken."""
 
 
 @dataclass(slots=True)

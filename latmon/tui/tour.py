@@ -29,6 +29,9 @@ WINDOW_S = 1
 """Seconds of a demo's window."""
 MAX_TEXT = 320
 """Characters of a step's text: four lines at 80 columns."""
+_OVER = "end"
+Keys = Callable[[int | None], Line]
+"""Makes the keys of a banner from the seconds until the next stop; None after the last."""
 
 
 class Stop(NamedTuple):
@@ -82,11 +85,6 @@ def _then(scenario: str) -> str:
 def _stop(step: dict[str, Any]) -> Stop:
     where = {name: step[name] for name in Where._fields if name in step}
     return Stop(Where(**where), step["text"], step.get("part", ""), tuple(step["points"]), step.get("keys", ""))
-
-
-_OVER = "end"
-Keys = Callable[[int | None], Line]
-"""Makes the keys of a banner from the seconds until the next stop; None after the last."""
 
 
 def without_keys(_next_s: int | None) -> Line:

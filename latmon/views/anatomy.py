@@ -53,6 +53,21 @@ Parts = Mapping[str, float]
 """Stage -> time in us."""
 NO_WAITER = "no I/O had a thread waiting in the kernel (libaio has none)"
 """Reason of D scripts, which probe the kernel's own waits."""
+BEGINS = (
+    f"{AFTER_LIMIT} whole and admission begin when an I/O is queued; a cgroup's limit holds it back before that: not "
+    "measured here"
+)
+_NAMED_CAUSE = 0.05
+"""Least share of a cause that is named."""
+MUCH = 0.1
+"""Share of admission from which on latencies that begin with the request mislead."""
+_PATTERNS = {
+    "sequential": "sequential",
+    "ahead": "read ahead",
+    "sync": "flagged SYNC",
+    "unaligned": "not aligned to physical blocks",
+}
+"""Field of a Pattern -> its name in the sentence on sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +88,6 @@ class StageRow:
         return called(self.stage, self.includes).column + AFTER_LIMIT * self.after_limit
 
 
-BEGINS = (
-    f"{AFTER_LIMIT} whole and admission begin when an I/O is queued; a cgroup's limit holds it back before that: not "
-    "measured here"
-)
 _NO_ADMISSION = (StageRow(ADMISSION, reason="not measured here: throttling, waiting for a tag"),)
 """Row of the time before an I/O's request exists, where no script measures it."""
 
@@ -320,12 +331,6 @@ def largest(parts: Parts) -> str:
     return max(parts, key=lambda stage: parts[stage]) if parts else ""
 
 
-_NAMED_CAUSE = 0.05
-"""Least share of a cause that is named."""
-MUCH = 0.1
-"""Share of admission from which on latencies that begin with the request mislead."""
-
-
 def admission_sentence(anatomy: Anatomy) -> str:
     """Return the sentence on a large admission; empty where it is small or not measured."""
     if anatomy.admission <= MUCH:
@@ -364,15 +369,6 @@ def stacks_text(
 def _stacks(stacks: Mapping[str, int]) -> str:
     total = sum(stacks.values())
     return ", ".join(f"{name} ({part(n / total)})" for name, n in frequent(stacks).items())
-
-
-_PATTERNS = {
-    "sequential": "sequential",
-    "ahead": "read ahead",
-    "sync": "flagged SYNC",
-    "unaligned": "not aligned to physical blocks",
-}
-"""Field of a Pattern -> its name in the sentence on sizes."""
 
 
 def size_sentences(

@@ -60,6 +60,10 @@ _LABELLED = 2
 """Labels that show the scale of an axis; with one it is not known how much a row is."""
 _MARGIN_FROM = 6
 """Rows from which on a scale has an empty cell above the slowest I/O."""
+Fullness = Counter[int]
+"""Cells with I/Os by the position of their count, rounded down to 1, 2, 5, 10, 20, 50 ..."""
+Counts = dict[int, int]
+_MAX_GAP_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,10 +282,6 @@ def last_step(position: int) -> int:
     return max(_LEAST_TOP, _ROUND[position])
 
 
-Fullness = Counter[int]
-"""Cells with I/Os by the position of their count, rounded down to 1, 2, 5, 10, 20, 50 ..."""
-
-
 def fullness(rows: Iterable[int]) -> Fullness:
     """Return how full the cells of a column are."""
     return Counter(round_number(count) for count in rows if count)
@@ -337,8 +337,6 @@ def begins(top: int, levels: int) -> dict[int, int]:
     return {step: n for step, n in enumerate(least, 1) if step == levels or n < least[step]}
 
 
-Counts = dict[int, int]
-_MAX_GAP_COLUMNS = 10_000
 _LATE, _LEAST_LATE = 6, 10
 """A map's range shrinks so many parts of a window late; columns before a map that are kept at least."""
 

@@ -25,6 +25,13 @@ _GRID, _NONE = ("┊", "frame"), (" ", "text")
 """Cells without a bar (glyph, role): below a label of a time axis, and elsewhere."""
 _LABEL_CELLS, _LEAST_CELLS = 8, 6
 """Cells from one label of a time axis to the next: from which on labels are closer than four octaves, and the least."""
+LETTER_ROLES = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
+BOLD = ("strong", "bad", "accent", *LETTER_ROLES)
+"""Roles that are bold where there are colours."""
+_AGE_FROM_US = 250_000
+"""Age at the right end of an axis of ages: no younger one is listed."""
+_AGE_OCTAVES = 8
+"""Octaves of the shortest axis of ages: to a minute."""
 
 
 def short(stage: str) -> str:
@@ -38,11 +45,6 @@ def role(stage: str, ink: Ink) -> str:
     if ink.coloured:
         return f"stage{colour_number(stage)}"
     return "dim" if stage == UNACCOUNTED else "text"
-
-
-LETTER_ROLES = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
-BOLD = ("strong", "bad", "accent", *LETTER_ROLES)
-"""Roles that are bold where there are colours."""
 
 
 def letter_role(stage: str, ink: Ink) -> str:
@@ -92,12 +94,6 @@ def share_bar(share: float | None, cells: int, role: str = "text") -> Line:
         return (Span(" " * max(cells, 0)),)
     text = BAR * round(min(share, 1.0) * cells) or THIN
     return (Span(f"{text:<{cells}}", role),)
-
-
-_AGE_FROM_US = 250_000
-"""Age at the right end of an axis of ages: no younger one is listed."""
-_AGE_OCTAVES = 8
-"""Octaves of the shortest axis of ages: to a minute."""
 
 
 @dataclass(frozen=True)

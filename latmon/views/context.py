@@ -36,6 +36,11 @@ from latmon.views.units import count, span
 
 MEASURING = "the tracer runs: no I/O that it follows has completed yet"
 QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
+_FIRST_EVALUATED_US = 2_500_000
+"""Covered time of a replay at which rules have been evaluated at the latest."""
+OFF = "off"
+PREVIEW = "the probes are starting"
+"""Reason of the origin whose counters are shown before the source has its first frame."""
 
 
 def why_no_rows(
@@ -163,13 +168,6 @@ def _only_processes(issuers: Mapping[Issuer, IssuedIO]) -> bool:
     """Return whether processes are known, and no I/O is timed by cgroup."""
     is_timed = any(done.latency and not issuer.is_process for issuer, done in issuers.items())
     return not is_timed and any(issuer.is_process for issuer in issuers)
-
-
-_FIRST_EVALUATED_US = 2_500_000
-"""Covered time of a replay at which rules have been evaluated at the latest."""
-OFF = "off"
-PREVIEW = "the probes are starting"
-"""Reason of the origin whose counters are shown before the source has its first frame."""
 
 
 class InFlightAbove(NamedTuple):

@@ -45,6 +45,22 @@ RAMP_SPARKS = " .:░░▒▒▓█"
 _SECOND = 1e6
 _KILO = 1000
 _OUT, _OUT_CELLS = "depth", 7
+_WIDE = 100
+NO_GROUP: Mapping[str, str] = MappingProxyType(
+    {HOST: "this host", "controller": "no controller", "model": "no model", "volume": "no volume"}
+)
+"""What a row of the overview is -> the name of the group of all others."""
+_PATTERN = 24
+"""Cells of a filter in the title, at most."""
+_ROOMY = 30
+"""Lines of a panel from which on the table has a title."""
+TREND_MIN = 6
+TREND_MAX = 60
+_ORDERS: Mapping[str, str] = MappingProxyType(
+    {"device": "name", "depth": "out", "queue": "out", "peers": "unlike"}
+    | {name: name for name in ("p99", "max", "IOPS", "MB/s")}
+)
+"""Title of a column -> the order that a click on it selects."""
 
 
 @dataclass(slots=True)
@@ -251,9 +267,6 @@ def host_columns(titles: Sequence[str], width: int) -> tuple[str, ...]:
     return tuple(title for title in titles if title not in left_out)
 
 
-_WIDE = 100
-
-
 def name_cells(devices: Sequence[Device], selection: Selection) -> int:
     """Return the length of the longest name where each has a host in front and hosts are not opened, else the usual.
 
@@ -313,10 +326,6 @@ _AFTER: tuple[Field[Subject], ...] = (
 )
 _PEERS: tuple[Field[Subject], ...] = (Field("peers", 5, _peers, role="accent"),)
 """Shown as soon as a device is unlike its peers, as the failed ones."""
-NO_GROUP: Mapping[str, str] = MappingProxyType(
-    {HOST: "this host", "controller": "no controller", "model": "no model", "volume": "no volume"}
-)
-"""What a row of the overview is -> the name of the group of all others."""
 
 
 def group_names(kind: str, devices: Iterable[Device]) -> dict[str, str]:
@@ -405,10 +414,6 @@ def group_columns(kind: str, width: int, *, distribution: bool, has_peers: bool)
 
 
 COLUMNS = (*_BEFORE, *_FAILED, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_PEERS, *_ASKED)
-_PATTERN = 24
-"""Cells of a filter in the title, at most."""
-_ROOMY = 30
-"""Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
 """Titles of all columns, as users name them."""
 OF_DEVICE = (
@@ -418,8 +423,6 @@ OF_DEVICE = (
 """Titles of columns that are not known per op."""
 MEANINGS = tuple((field.title, f"{field.meaning} (only with --columns)") for field in _ASKED if field.meaning)
 """Title and meaning of the columns that explain themselves."""
-TREND_MIN = 6
-TREND_MAX = 60
 
 
 def mix(counts: Mapping[str, int]) -> str:
@@ -512,13 +515,6 @@ def table_title(
     ]
     rights = [tuple(span for state in states[:many] for span in state) for many in range(len(states), 0, -1)]
     return heading((Span(f" {name}", "strong"), Span(f" {rows}{note}", "dim")), cells, *rights)
-
-
-_ORDERS: Mapping[str, str] = MappingProxyType(
-    {"device": "name", "depth": "out", "queue": "out", "peers": "unlike"}
-    | {name: name for name in ("p99", "max", "IOPS", "MB/s")}
-)
-"""Title of a column -> the order that a click on it selects."""
 
 
 def header(columns: Placed[Subject], trend: int, selection: Selection, *, above: bool = False) -> Line:

@@ -25,6 +25,17 @@ from latmon.recording.archive import Past, Stamp, TimelineEvent
 from latmon.support.units import clock, ordinal
 from latmon.views.units import span
 
+_TOLERANCE_S = 0.1
+"""Between the wall clocks of frames."""
+_STEP = 0.1
+"""Progress that is worth a picture."""
+_FIRST_US = WINDOW_US + BLOCK_US
+"""From the first frame on, each block of this time is evaluated, unless the frames are far behind."""
+_MAX_SURVEY = 20_000
+"""Frames of the longest recording that is surveyed: each takes some milliseconds."""
+_REPORTED_US = 1_000_000
+"""Resolution of the reported delay."""
+
 
 @dataclass(frozen=True, slots=True)
 class CurrentFindings:
@@ -190,10 +201,6 @@ def _goes_on(known: Episode, now: Episode | None) -> bool:
     return now is not None and all(known.states.get(subject, state) == state for subject, state in now.states.items())
 
 
-_TOLERANCE_S = 0.1
-"""Between the wall clocks of frames."""
-_STEP = 0.1
-"""Progress that is worth a picture."""
 NOTHING, COMING = CurrentFindings(), CurrentFindings(coming=True)
 
 
@@ -268,15 +275,6 @@ def _name(episode: Episode) -> str:
 
 def _begun_as(episode: Episode, known: Episode) -> Episode:
     return replace(episode, begin_us=known.begin_us, begin_wall=known.begin_wall)
-
-
-_FIRST_US = WINDOW_US + BLOCK_US
-"""From the first frame on, each block of this time is evaluated, unless the frames are far behind."""
-
-_MAX_SURVEY = 20_000
-"""Frames of the longest recording that is surveyed: each takes some milliseconds."""
-_REPORTED_US = 1_000_000
-"""Resolution of the reported delay."""
 
 
 class FindingsState:

@@ -51,6 +51,15 @@ TAIL = "tail"
 
 TAIL_SIGN = "■"
 """Glyph of I/Os above the threshold in a legend, and on maps with few colours."""
+_NOMINAL_BELOW = 1 << 20
+"""Latencies that have a name in powers of 2, in us."""
+BAND_LABEL = 7
+"""Cells that every name of a band fits in."""
+OPS = ("delay",)
+_SECOND_US = 1_000_000
+_MAX_PIECES = 64
+_TALL = 4
+"""Most lines of a row of a depth map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,10 +412,6 @@ def edge_labels(scale: LatencyScale) -> Mapping[int, str]:
     return MappingProxyType(labels)
 
 
-_NOMINAL_BELOW = 1 << 20
-"""Latencies that have a name in powers of 2, in us."""
-
-
 def nominal(us: int) -> str:
     """Return a latency by its name in powers of 2, 64us, 4ms for 4,096 us; from 2^20 us on in two digits: 67s, 18min.
 
@@ -585,8 +590,6 @@ def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tupl
 
 
 _FINEST, _OCTAVES = 8, 14
-BAND_LABEL = 7
-"""Cells that every name of a band fits in."""
 
 
 class DepthBand(NamedTuple):
@@ -647,10 +650,6 @@ def _cut(highest: int, ends: Sequence[int]) -> list[DepthBand]:
     return [DepthBand(before + 1, end) for before, end in zip([-1, *ends], ends, strict=False) if end <= highest]
 
 
-OPS = ("delay",)
-_SECOND_US = 1_000_000
-
-
 def delay_frames(delays: Iterable[tuple[int, Mapping[str, Histogram]]], last: Frame) -> Iterator[Frame]:
     """Yield delays as frames. `delays`: (a frame's end, vector -> delays), oldest first; `last`: relates the clocks."""
     before: int | None = None
@@ -704,9 +703,6 @@ def room(width: int) -> int:
     return max(width - LABEL - TOTALS, 2)
 
 
-_MAX_PIECES = 64
-
-
 @dataclass(frozen=True)
 class DepthScale(LatencyScale):
     """A scale whose rows are bands of numbers of I/Os, equal to those of the depth bars of the same height."""
@@ -750,10 +746,6 @@ def depth_frames(entries: Iterable[DepthEntry], device: str, last: Frame, interv
             histogram = Histogram.of({index: n for index, n in share.items() if n})
             series = {Series(device, ops(device)[0], "total"): histogram} if histogram else {}
             yield Frame(0, wall, end_us, end_us - before_us, series)
-
-
-_TALL = 4
-"""Most lines of a row of a depth map."""
 
 
 def depth_map(

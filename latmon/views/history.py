@@ -64,6 +64,14 @@ K = TypeVar("K")
 S = TypeVar("S")
 V = TypeVar("V")
 T = TypeVar("T")
+TAILS = "tails"
+"""A group with a part of the traced tables: what is known of slow I/Os, without the histograms of their stages."""
+_WANTED: Mapping[str, Mapping[AnyTable, Callable[[Any], bool]]] = {
+    TAILS: {TRACED_LATENCIES: lambda series: series.stage == "total"}
+}
+"""Group -> of a table the rows that it has; those of the others are all."""
+PERIODS = 12
+"""Parts of a window's length for which a trend has a value."""
 
 
 def _moved_in(frame: Frame) -> frozenset[str]:
@@ -207,10 +215,6 @@ class RunningWindow(ABC, Generic[K, S, V]):
         self._until_us = -1
 
 
-TAILS = "tails"
-"""A group with a part of the traced tables: what is known of slow I/Os, without the histograms of their stages."""
-
-
 def _groups() -> Mapping[str, tuple[AnyTable, ...]]:
     groups: dict[str, tuple[AnyTable, ...]] = {}
     for table in SUMMED:
@@ -220,10 +224,6 @@ def _groups() -> Mapping[str, tuple[AnyTable, ...]]:
 
 _GROUPS = _groups()
 """Group -> its tables."""
-_WANTED: Mapping[str, Mapping[AnyTable, Callable[[Any], bool]]] = {
-    TAILS: {TRACED_LATENCIES: lambda series: series.stage == "total"}
-}
-"""Group -> of a table the rows that it has; those of the others are all."""
 
 
 class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
@@ -418,10 +418,6 @@ class DepthWindow(RunningWindow[tuple[str, bool], DepthSum, DepthValues]):
         """Return the device's sum, None where nothing was counted; a `brief` one may lack the latency by depth."""
         depth_sum = self._sums.read((device, brief and (device, False) not in self._sums.sums))
         return depth_sum if depth_sum.span_us else None
-
-
-PERIODS = 12
-"""Parts of a window's length for which a trend has a value."""
 
 
 class Trends:

@@ -39,6 +39,26 @@ SORT, ORDER, FINDING, EPISODE, DEVICE = "sort", "order", "finding", "episode", "
 ROW, PART, TILE = "row", "part", "tile"
 _OF_ROWS = (FINDING, EPISODE, DEVICE, ROW, PART)
 """Targets of whole rows: a cell of one without a target of its own has that of the row."""
+ODD = "background/bad"
+"""Role of the title of a device that is unlike its peers: the text has the colour of the background."""
+BLANK: Line = ()
+FRAME = "frame"
+"""Role of frame lines. Blanks in this role are the part of a heading where its frame line is seen."""
+_SELECTED = "/sel"
+_TEXTS = ("text", "strong", "bad")
+"""Roles that are dim in a row of no importance."""
+_FRAMED_FROM = (120, 36)
+"""Least size, in cells and lines, of a screen whose panels have frames."""
+are_narrow = re.compile("[ -~\u00a0-\u00ac\u00ae-\u02ff\u2190-\u2193\u2264\u2265\u2500-\u25fc…]*").fullmatch
+"""Whether each character of a text is one cell wide, as all are that latmon itself draws."""
+T = TypeVar("T")
+TIME = 6
+"""Width of a column of durations."""
+_MARK = 1
+_MEASURED = 64
+"""Rows whose words are measured for the width of their column."""
+_ROOM = 10
+"""Cells that must be left for bars and words to grow, for each rank above 1, before a column is added."""
 
 
 class Target(NamedTuple):
@@ -65,20 +85,6 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
-ODD = "background/bad"
-"""Role of the title of a device that is unlike its peers: the text has the colour of the background."""
-BLANK: Line = ()
-FRAME = "frame"
-"""Role of frame lines. Blanks in this role are the part of a heading where its frame line is seen."""
-_SELECTED = "/sel"
-_TEXTS = ("text", "strong", "bad")
-"""Roles that are dim in a row of no importance."""
-_FRAMED_FROM = (120, 36)
-"""Least size, in cells and lines, of a screen whose panels have frames."""
-
-
-are_narrow = re.compile("[ -~\u00a0-\u00ac\u00ae-\u02ff\u2190-\u2193\u2264\u2265\u2500-\u25fc…]*").fullmatch
-"""Whether each character of a text is one cell wide, as all are that latmon itself draws."""
 
 
 def cell_len(text: str) -> int:
@@ -301,16 +307,6 @@ def paragraph(text: str, cells: int, role: str = "text", *, margin: int = 1) -> 
 def empty_panel(why: str, cells: int, height: int) -> list[Line]:
     """Return the lines of a panel that has nothing to show but the reason for it."""
     return cut([BLANK, *paragraph(why, cells, margin=2)], height)
-
-
-T = TypeVar("T")
-TIME = 6
-"""Width of a column of durations."""
-_MARK = 1
-_MEASURED = 64
-"""Rows whose words are measured for the width of their column."""
-_ROOM = 10
-"""Cells that must be left for bars and words to grow, for each rank above 1, before a column is added."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ _SLICE = 3
 """Frames that are added to a history between two chances for keys: some 10 ms with 24 devices."""
 _MANY = 150
 """From this number of frames on, equal buckets are shared: ten minutes would take 50 MB."""
+_MINUTE_US = 60_000_000
+_ON_STRIP = ("mark", "finding")
+"""Kinds of events with a letter on the strip."""
 
 
 class PastSelection(NamedTuple):
@@ -163,11 +166,6 @@ class PastReader:
                 for series, histogram in histograms_by_series.items()
             }
         return replace(frame, histograms=histograms_by_series)
-
-
-_MINUTE_US = 60_000_000
-_ON_STRIP = ("mark", "finding")
-"""Kinds of events with a letter on the strip."""
 
 
 def strip(

@@ -25,6 +25,40 @@ from latmon.views.heatmap import LABEL, MapStyle
 from latmon.views.lines import Line, Span, runs
 from latmon.views.units import count
 
+FOREVER_US = 2**63
+"""The end of a region that is not limited in time."""
+WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
+SORT_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "unlike": "worst first",
+        "p99": "p99",
+        "max": "max",
+        "IOPS": "IOPS",
+        "MB/s": "MB/s",
+        "out": "share of the limit",
+        "name": "name",
+    }
+)
+"""Order of the table -> its name in the table's title."""
+SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
+OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
+APART = ("read", "write")
+"""Ops that are shown apart."""
+HOST = "host"
+GROUPS = ("", HOST, "controller", "model", "volume")
+"""What a row of the overview is: a device, or a group of devices. Only a fleet's have hosts."""
+PANELS = ("overview", "maps", "zoom")
+SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings", "who")
+ASIDE_OF: Mapping[str, str] = MappingProxyType({"audit": "outstanding", "order": "outstanding", "files": "stages"})
+"""Panel that replaces a screen's own -> that screen."""
+ASIDES = tuple(ASIDE_OF)
+_WITH_ASIDES = ("outstanding", "stages")
+FindingKey = tuple[str, str, int]
+"""Rule, device, and begin in us: each episode of a finding has its own row."""
+_OPENED = {"stages": "stage", "outliers": "outlier", "interrupts": "delays", "who": "issuer"}
+FOLDS = MappingProxyType({"offsets": "second", "ticks": "tick"})
+"""Screen of a map of sub-second offsets -> its fold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
@@ -268,39 +302,6 @@ def _found(point: MapCell, old: Timeline, new: Timeline) -> MapCell | None:
     return next((MapCell(c.number, point.bucket) for c in new.columns if c.mono_us >= end), None)
 
 
-FOREVER_US = 2**63
-"""The end of a region that is not limited in time."""
-WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
-SORT_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "unlike": "worst first",
-        "p99": "p99",
-        "max": "max",
-        "IOPS": "IOPS",
-        "MB/s": "MB/s",
-        "out": "share of the limit",
-        "name": "name",
-    }
-)
-"""Order of the table -> its name in the table's title."""
-SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
-OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
-APART = ("read", "write")
-"""Ops that are shown apart."""
-HOST = "host"
-GROUPS = ("", HOST, "controller", "model", "volume")
-"""What a row of the overview is: a device, or a group of devices. Only a fleet's have hosts."""
-PANELS = ("overview", "maps", "zoom")
-SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings", "who")
-ASIDE_OF: Mapping[str, str] = MappingProxyType({"audit": "outstanding", "order": "outstanding", "files": "stages"})
-"""Panel that replaces a screen's own -> that screen."""
-ASIDES = tuple(ASIDE_OF)
-_WITH_ASIDES = ("outstanding", "stages")
-FindingKey = tuple[str, str, int]
-"""Rule, device, and begin in us: each episode of a finding has its own row."""
-_OPENED = {"stages": "stage", "outliers": "outlier", "interrupts": "delays", "who": "issuer"}
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The state of the screen that keys change; `globs`, `backend` and `sweep` are set at the start."""
@@ -478,10 +479,6 @@ class ScreenOptions:
     takes_mouse: bool = True
     to_worst: bool = False
     """A replay begins with its worst minute."""
-
-
-FOLDS = MappingProxyType({"offsets": "second", "ticks": "tick"})
-"""Screen of a map of sub-second offsets -> its fold."""
 
 
 def screen_options(screen: str = "overview", theme: str = DEFAULT_THEME, ramp: str = AUTO) -> ScreenOptions:

@@ -19,6 +19,7 @@ from latmon.views.device_table import Subject
 
 _LEAST_OLD_US = 1_000_000
 """Without a threshold, no younger I/O in flight is slow: on an idle device there is nothing to compare it with."""
+Includes = Mapping[str, tuple[str, ...]]
 
 
 class SlowInFlight(NamedTuple):
@@ -47,9 +48,6 @@ def slow_part(view: ViewState, subject: Subject) -> SlowPart | None:
     columns = by_column(us, includes)
     name = max(columns, key=lambda column: columns[column])
     return SlowPart(name, columns[name] / us.total())
-
-
-Includes = Mapping[str, tuple[str, ...]]
 
 
 def _completed(view: ViewState, subject: Subject) -> tuple[Counter[str], Includes]:

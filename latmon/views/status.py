@@ -57,6 +57,35 @@ _MINUTE_S, _HOUR_S = 60, 3600
 _APART = 2
 """Blanks between the two sides of the header."""
 _MOST_WORDS = 3
+NONE_ABOVE = InFlightAbove()
+GOOD_COVERAGE = 0.99
+NOTHING = Ages()
+_MIN_RECORDING = 12
+_QUIET = "not recording "
+"""Text without a recording; it is left out where other words need its cells, unless a recording has stopped."""
+BEST_TIER = "A"
+_OF_TIER: Mapping[str, str] = MappingProxyType({"C": "queue not timed", "D": "counters only"})
+"""Tier -> what it lacks (docs/NUMBERS.md)."""
+_FILTER = 24
+"""Cells of a filter in the title, at most."""
+NOTICE_US = 8_000_000
+"""A notice is shown for this time, by the frames' clock."""
+TALL = 20
+"""Rows from which on a text that lasts has a row of its own."""
+ANSWER = " » "
+"""Sign before the answer to a key."""
+_TRACED_SCREENS = ("stages", "outstanding", "outliers", "interrupts", "who")
+"""Screens whose values the tracer measures, at least in part."""
+_STARTS_AGAIN: Mapping[str, str] = MappingProxyType(
+    {
+        "auto": "S S traces again, without a budget",
+        "basic": "S traces again, without a budget",
+        "all": "S traces again, on demand",
+    },
+)
+"""Stages mode -> the key that ends a pause of the tracer."""
+_FIRST_KEY = 4
+"""Spans of the first key of a tour: the gap before it, the key, its name and the time."""
 
 
 def whole(us: int) -> str:
@@ -95,14 +124,6 @@ def _here(view: ViewState) -> list[TimelineEvent]:
         for timeline_event in timeline_events
         if last.mono_us - last.dt_us < timeline_event.mono_us <= last.mono_us
     ]
-
-
-NONE_ABOVE = InFlightAbove()
-GOOD_COVERAGE = 0.99
-NOTHING = Ages()
-_MIN_RECORDING = 12
-_QUIET = "not recording "
-"""Text without a recording; it is left out where other words need its cells, unless a recording has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +197,6 @@ class Tracing:
         return facts
 
 
-BEST_TIER = "A"
-_OF_TIER: Mapping[str, str] = MappingProxyType({"C": "queue not timed", "D": "counters only"})
-"""Tier -> what it lacks (docs/NUMBERS.md)."""
-_FILTER = 24
-"""Cells of a filter in the title, at most."""
 _HOST_PART, _LEAST_HOST = 3, 10
 """Part of the title that the host's name has at most, one in so many cells, and cells that it has at least."""
 
@@ -472,10 +488,6 @@ def _short(kernel: str) -> str:
     return kernel.split("-", 1)[0]
 
 
-NOTICE_US = 8_000_000
-"""A notice is shown for this time, by the frames' clock."""
-
-
 class Notices:
     """The notices and the tracer's state of a run of frames."""
 
@@ -534,10 +546,6 @@ class Notices:
         return self._notices[-1][1] if self._notices else ""
 
 
-TALL = 20
-"""Rows from which on a text that lasts has a row of its own."""
-ANSWER = " » "
-"""Sign before the answer to a key."""
 _MOST, _LONGEST = 2, 4
 """Lines of several sentences, and of a single one, which is longer where it has a tool's message."""
 
@@ -551,18 +559,6 @@ def lasting(view: ViewState, reported: Notices, *, toured: bool) -> str:
     if reported.tracing.startswith(OFF):
         return f"stages: {reported.tracing}"
     return view.origin.reason if view.origin and not _is_explained(view) else ""
-
-
-_TRACED_SCREENS = ("stages", "outstanding", "outliers", "interrupts", "who")
-"""Screens whose values the tracer measures, at least in part."""
-_STARTS_AGAIN: Mapping[str, str] = MappingProxyType(
-    {
-        "auto": "S S traces again, without a budget",
-        "basic": "S traces again, without a budget",
-        "all": "S traces again, on demand",
-    },
-)
-"""Stages mode -> the key that ends a pause of the tracer."""
 
 
 def _stopped(view: ViewState) -> str:
@@ -650,10 +646,6 @@ class TourBanner(NamedTuple):
     """Names of the parts that the text is about (views/spotlight.py); empty: the whole screen."""
     context: str = ""
     """Context of keys of the screen with those parts."""
-
-
-_FIRST_KEY = 4
-"""Spans of the first key of a tour: the gap before it, the key, its name and the time."""
 
 
 def banner_lines(banner: TourBanner, cells: int) -> list[Line]:

@@ -70,6 +70,27 @@ _ENOUGH = 100
 """Completions in an interval from which it is judged whether requests carry stamps."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
+_NO_POINTERS = "only latmon on the host finds them by its kernel's types"
+_NO_TRACER = "this needs latmon on the host, which measures and limits the cost of tracing"
+DRIVERS: Mapping[str, str] = MappingProxyType(
+    {
+        "nvme": "hard interrupt: hba, irq",
+        "ahci": "BLOCK softirq: hba, irq, softirq",
+        "virtio-blk, one queue": "BLOCK softirq (6.18: every request)",
+        "megaraid_sas (MFI), scsi_debug": "tasklet or timer, then BLOCK softirq: no irq stage from a timer",
+        "nvme-rdma, iSER, mpt3sas, megaraid_sas (fusion)": "IRQ_POLL softirq",
+        "loop": "BLOCK softirq, which its worker raises outside of a handler: hba, softirq, no irq",
+        "nvme-tcp, dm-crypt": "a worker: followed when an interrupt or a softirq woke it (tier A), "
+        "else named as not followed",
+        "null_blk (timer)": "in the timer's interrupt, which has no handler: not followed",
+        "dm, md, zram": "no requests: their bios, queued to complete, are Q2C (queue to completion) of the volume; "
+        "stages are at the disks below",
+    }
+)
+"""How a driver's requests complete where each queue has its own vector: docs/STAGES.md has the other kernels."""
+_NO_PROBE = "no probe measures it"
+_TIERS = ("A", "C")
+"""Tiers of the tracer's scripts: A' traces as A does, B as C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +428,6 @@ class BpftraceAlwaysOn(AlwaysOn):
         self._frames.notice = f"most requests carry no stamp of their issue here and can't be timed: {why}"
 
 
-_NO_POINTERS = "only latmon on the host finds them by its kernel's types"
-
-
 class RemoteAlwaysOn(BpftraceAlwaysOn):
     """The always-on bpftrace process of another host, whose facts decide which variants can run there."""
 
@@ -520,9 +538,6 @@ class BpftraceBackend(ProbeBackend):
         return not (guesses and self._frames.has_several_queues(device))
 
 
-_NO_TRACER = "this needs latmon on the host, which measures and limits the cost of tracing"
-
-
 class RemoteBpftrace(BpftraceBackend):
     """Frames from bpftrace of another host, by its always-on probe alone. Times are that host's."""
 
@@ -567,27 +582,6 @@ class _RemoteSampler(KernelSampler):
 
     def start(self) -> None:
         pass
-
-
-DRIVERS: Mapping[str, str] = MappingProxyType(
-    {
-        "nvme": "hard interrupt: hba, irq",
-        "ahci": "BLOCK softirq: hba, irq, softirq",
-        "virtio-blk, one queue": "BLOCK softirq (6.18: every request)",
-        "megaraid_sas (MFI), scsi_debug": "tasklet or timer, then BLOCK softirq: no irq stage from a timer",
-        "nvme-rdma, iSER, mpt3sas, megaraid_sas (fusion)": "IRQ_POLL softirq",
-        "loop": "BLOCK softirq, which its worker raises outside of a handler: hba, softirq, no irq",
-        "nvme-tcp, dm-crypt": "a worker: followed when an interrupt or a softirq woke it (tier A), "
-        "else named as not followed",
-        "null_blk (timer)": "in the timer's interrupt, which has no handler: not followed",
-        "dm, md, zram": "no requests: their bios, queued to complete, are Q2C (queue to completion) of the volume; "
-        "stages are at the disks below",
-    }
-)
-"""How a driver's requests complete where each queue has its own vector: docs/STAGES.md has the other kernels."""
-_NO_PROBE = "no probe measures it"
-_TIERS = ("A", "C")
-"""Tiers of the tracer's scripts: A' traces as A does, B as C."""
 
 
 def explain(environ: Mapping[str, str]) -> ProbeReport:

@@ -35,6 +35,9 @@ MAX_LINE = 64 * 1024 * 1024
 _MANGLED = re.compile(rb"(\\+)uffffff([89a-fA-F][0-9a-fA-F])")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _SHOWN = 200
+_ALIVE_S = 0.25
+"""Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
+_LINE = re.compile(r"^stdin:(\d+):\d+")
 
 
 class BpftraceDecoder:
@@ -147,11 +150,6 @@ def _text(data: Any) -> str:
     if not isinstance(data, str):
         raise TypeError("printf without text")
     return data
-
-
-_ALIVE_S = 0.25
-"""Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
-_LINE = re.compile(r"^stdin:(\d+):\d+")
 
 
 class BpftraceProbe(RunningProbe):

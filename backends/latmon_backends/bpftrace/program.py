@@ -43,6 +43,79 @@ _PTR, _ENUM, _TYPEDEF, _FUNC_PROTO = 2, 6, 8, 13
 # 32-bit words of each kind (0 to 19): always 3, some more, and some more per member (vlen).
 _WORDS = (3, 4, 3, 6, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 3, 3, 4, 3, 3)
 _PER_MEMBER = (0, 0, 0, 0, 3, 3, 2, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0, 0, 0, 3)
+_CGROUP = "$rq->bio->bi_blkg->blkcg->css.cgroup->kn->id"
+CGROUPS = (_CGROUP, f"{_CGROUP}.id", "0")
+"""Number of the cgroup that a request is charged to: since 5.5, before; where the kernel charges I/O to none."""
+_EVENTS = ("kernel/tracing/events", "kernel/debug/tracing/events")
+VARIABLE = "LATMON_BPFTRACE"
+_CAPABILITIES_SINCE = (0, 25)
+_RAW_SINCE = (0, 19)
+"""rawtracepoint and nsecs(monotonic)."""
+_BATCH = "nvme_complete_batch_req"
+_TIME = re.compile(r"[0-9]{1,18}")
+"""Nanoseconds, up to 30 years."""
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
+_ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
+_REFUSED_BY_SUDO = re.compile(r"\bis not allowed to execute .* as ")
+_NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
+_PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
+_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""glibc's: what the compiler no longer needs is given back, 6 MB of 32. The compiler's code, 75 MB, stays mapped."""
+_ENTRIES_PER_MAP = 1 << 20
+"""Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
+_KEYS_PER_PAIR = 320
+"""Two ops with each of 14 octaves are 224 keys, 50 us to 1 s, which a busy pair has after hours; the rest is for I/Os
+of no cgroup. A full map would lose the new buckets of all devices, which are their tails."""
+_STEP_MS = 100
+_PAGE = {"page": os.sysconf("SC_PAGE_SIZE")}
+"""Two steps after the start are the first data."""
+_BLOCK = re.compile(r"^(BEGIN|END)\s*\{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
+_SHAPES = re.compile(r"^interval:s:3600\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+"""Blocks that give maps their types, where BEGIN has no room for them: before all that reads these maps."""
+_HOOKS = re.compile(r"^((?:raw)?tracepoint:[^{/]+|k(?:ret)?probe:[^{/]+)", re.MULTILINE)
+_COMMA = re.compile(r"\s*,\s*")
+_OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
+_TRACEPOINT = re.compile(
+    r"^(?P<hook>(?:raw)?tracepoint:[\w:]+)\s*(?:/(?P<only>[^{]*)/\s*)?\{(?: (?P<line>[^\n]*) \}|\n(?P<lines>.*?)^\})\n",
+    re.MULTILINE | re.DOTALL,
+)
+_VARIABLE = re.compile(r"\$(\w+)")
+_FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit", "tracepoint:raw_syscalls:sys_exit")
+"""Tracepoints on which a script of tier C, compiled by bpftrace 0.17, takes most of a program's 512 bytes of stack."""
+_MAP = re.compile(r"@\w+")
+_LARGE = 30
+"""Maps of a block that is a program of its own. A program may use 64 maps (MAX_USED_MAPS), of which bpftrace 0.23
+takes up to eight, and the verifier follows a million instructions: on Linux 6.18 it followed 465,000 of stages_a's
+completion, and 985,000 where that was joined with seven others, before it had late workers."""
+_ONCE = {
+    "$coarser": COARSER,
+    "$clock": "nsecs(monotonic)",
+    "$stamp": "((struct request *)arg0)->start_time_ns",
+    "$tag": "((struct request *)arg0)->tag",
+}
+"""Calls of 50 to 90 ns."""
+_FILTER = f"""\
+interval:s:3600
+{{
+	@{TRACED}[(uint64)4294967296] = (uint64)0;
+}}
+
+END
+{{
+	clear(@{TRACED});
+}}
+"""
+"""Declares the map of traced devices, which only latmon writes: no device has this number. BEGIN has no room for it."""
+_KPROBES = (
+    (
+        f"kprobe:blk_update_request, kprobe:{_BATCH}",
+        '(uint64)reg("ip") - (uint64)kaddr("blk_update_request") > 16',
+    ),
+    ("kprobe:blk_update_request", "1 == 0"),
+)
+_MEMBER = re.compile(r"\bdisk\b|rq_disk", re.IGNORECASE)
+_STAMP = re.compile(r"io_start_time_ns")
 
 
 def request_argument(path: Path, tracepoint: str) -> int | None:
@@ -53,11 +126,6 @@ def request_argument(path: Path, tracepoint: str) -> int | None:
         return None
     # The first is the void * of every btf_trace_ typedef.
     return {2: 0, 3: 1}.get(count or 0)
-
-
-_CGROUP = "$rq->bio->bi_blkg->blkcg->css.cgroup->kn->id"
-CGROUPS = (_CGROUP, f"{_CGROUP}.id", "0")
-"""Number of the cgroup that a request is charged to: since 5.5, before; where the kernel charges I/O to none."""
 
 
 def cgroup_of_request(path: Path) -> dict[str, str]:
@@ -151,9 +219,6 @@ def has_kprobes(sys: Path = Path("/sys")) -> bool:
     return (sys / "bus/event_source/devices/kprobe").exists() or (sys / "kernel/kprobes").exists()
 
 
-_EVENTS = ("kernel/tracing/events", "kernel/debug/tracing/events")
-
-
 class Tracepoints:
     """The kernel's tracepoints in /sys."""
 
@@ -201,32 +266,9 @@ class Tracepoints:
         return tuple(blob for file in files if (blob := content(file)))
 
 
-VARIABLE = "LATMON_BPFTRACE"
-_CAPABILITIES_SINCE = (0, 25)
-_RAW_SINCE = (0, 19)
-"""rawtracepoint and nsecs(monotonic)."""
 _RING_BUFFER_SINCE, _RING_BUFFER_SINCE_LINUX = (0, 18), (5, 8)
-_BATCH = "nvme_complete_batch_req"
-_TIME = re.compile(r"[0-9]{1,18}")
-"""Nanoseconds, up to 30 years."""
-_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
-_VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
-_ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
-_REFUSED_BY_SUDO = re.compile(r"\bis not allowed to execute .* as ")
-_NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
-_PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
-_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""glibc's: what the compiler no longer needs is given back, 6 MB of 32. The compiler's code, 75 MB, stays mapped."""
-_ENTRIES_PER_MAP = 1 << 20
-"""Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
 _LEAST_KEYS, _KEYS_PER_DEVICE, _MORE_DEVICES = 16_384, 1024, 8
 """Four ops with each of 27 octaves are 864 keys. Allocating 65,536 keys takes the kernel 0.5 s of CPU at a start."""
-_KEYS_PER_PAIR = 320
-"""Two ops with each of 14 octaves are 224 keys, 50 us to 1 s, which a busy pair has after hours; the rest is for I/Os
-of no cgroup. A full map would lose the new buckets of all devices, which are their tails."""
-_STEP_MS = 100
-_PAGE = {"page": os.sysconf("SC_PAGE_SIZE")}
-"""Two steps after the start are the first data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,35 +414,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-_BLOCK = re.compile(r"^(BEGIN|END)\s*\{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
-_SHAPES = re.compile(r"^interval:s:3600\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
-"""Blocks that give maps their types, where BEGIN has no room for them: before all that reads these maps."""
-_HOOKS = re.compile(r"^((?:raw)?tracepoint:[^{/]+|k(?:ret)?probe:[^{/]+)", re.MULTILINE)
-_COMMA = re.compile(r"\s*,\s*")
-_OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
-
-
-_TRACEPOINT = re.compile(
-    r"^(?P<hook>(?:raw)?tracepoint:[\w:]+)\s*(?:/(?P<only>[^{]*)/\s*)?\{(?: (?P<line>[^\n]*) \}|\n(?P<lines>.*?)^\})\n",
-    re.MULTILINE | re.DOTALL,
-)
-_VARIABLE = re.compile(r"\$(\w+)")
-_FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit", "tracepoint:raw_syscalls:sys_exit")
-"""Tracepoints on which a script of tier C, compiled by bpftrace 0.17, takes most of a program's 512 bytes of stack."""
-_MAP = re.compile(r"@\w+")
-_LARGE = 30
-"""Maps of a block that is a program of its own. A program may use 64 maps (MAX_USED_MAPS), of which bpftrace 0.23
-takes up to eight, and the verifier follows a million instructions: on Linux 6.18 it followed 465,000 of stages_a's
-completion, and 985,000 where that was joined with seven others, before it had late workers."""
-_ONCE = {
-    "$coarser": COARSER,
-    "$clock": "nsecs(monotonic)",
-    "$stamp": "((struct request *)arg0)->start_time_ns",
-    "$tag": "((struct request *)arg0)->tag",
-}
-"""Calls of 50 to 90 ns."""
-
-
 def hooks_of(script: Script) -> tuple[str, ...]:
     """Return what a script's text attaches to, except BEGIN, END and intervals; a manifest's list is for people."""
     return hooks_in(script.text())
@@ -455,20 +468,6 @@ def _body(block: re.Match[str]) -> str:
     return f"\tif ({block['only'].strip()}) {{\n{body}\t}}\n" if block["only"] else body
 
 
-_FILTER = f"""\
-interval:s:3600
-{{
-	@{TRACED}[(uint64)4294967296] = (uint64)0;
-}}
-
-END
-{{
-	clear(@{TRACED});
-}}
-"""
-"""Declares the map of traced devices, which only latmon writes: no device has this number. BEGIN has no room for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class BpftraceProgram:
     """The scripts that one bpftrace process runs, and how many keys each of its maps may have."""
@@ -511,17 +510,6 @@ class BpftraceProgram:
         near = sorted(range(len(lines)), key=lambda at: abs(at - line + 1))
         owners = (script for at in near for script in self.scripts if f"@{script.manifest.name}_" in lines[at])
         return next(owners, None)
-
-
-_KPROBES = (
-    (
-        f"kprobe:blk_update_request, kprobe:{_BATCH}",
-        '(uint64)reg("ip") - (uint64)kaddr("blk_update_request") > 16',
-    ),
-    ("kprobe:blk_update_request", "1 == 0"),
-)
-_MEMBER = re.compile(r"\bdisk\b|rq_disk", re.IGNORECASE)
-_STAMP = re.compile(r"io_start_time_ns")
 
 
 @dataclass(frozen=True, slots=True)

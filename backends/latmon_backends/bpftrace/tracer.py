@@ -76,6 +76,49 @@ _AGAIN_S = 1.0
 _MOST_UNKNOWN = 4096
 """Numbers of file systems in other mount namespaces, such as those of containers, that are kept as unknown."""
 _MINOR_BITS = 20
+_CALLS = {
+    "read": (0, 63),
+    "readv": (19, 65),
+    "pread64": (17, 67),
+    "preadv": (295, 69),
+    "preadv2": (327, 286),
+    "write": (1, 64),
+    "writev": (20, 66),
+    "pwrite64": (18, 68),
+    "pwritev": (296, 70),
+    "pwritev2": (328, 287),
+    "open": (2, 65535),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "fsync": (74, 82),
+    "fdatasync": (75, 83),
+    "close": (3, 57),
+    "rename": (82, 65535),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "unlink": (87, 65535),
+    "unlinkat": (263, 35),
+    "stat": (4, 65535),
+    "lstat": (6, 65535),
+    "fstat": (5, 80),
+    "newfstatat": (262, 79),
+    "statx": (332, 291),
+}
+"""Numbers of system calls on x86_64, and where asm-generic/unistd.h has them; 65535: there is none."""
+_GENERIC = ("aarch64", "riscv64", "loongarch64")
+_MAJOR = 20
+_SKIPS = tuple(f"skip{at}" for at in range(8))
+"""Parameters of bios_c: majors that it leaves out. Bios of other devices with requests are traced and dropped."""
+_KEYS_PER_DEVICE = 256
+"""Some 100 buckets of two ops, and others."""
+_KEYS_PER_PROCESS = 64
+"""Two ops with each of 4 octaves: the rest is for I/Os of processes without a place of their own."""
+_KEYS_BY_SIZE = 512
+"""Two ops with each of 6 sizes and 6 octaves, 4 buckets per octave, are 288 keys. With less room: every other size."""
+_FLAGS = {"sync": "sync", "ahead": "readahead"}
+"""Parameter -> word of a request's flag, whose bit is its value."""
+_ENTRIES_PER_MAP = 1 << 17
+"""Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
 
 def on_demand_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
@@ -165,38 +208,6 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
         "timer_context": (int(has_timer),),
         **_system_calls(machine),
     }
-
-
-_CALLS = {
-    "read": (0, 63),
-    "readv": (19, 65),
-    "pread64": (17, 67),
-    "preadv": (295, 69),
-    "preadv2": (327, 286),
-    "write": (1, 64),
-    "writev": (20, 66),
-    "pwrite64": (18, 68),
-    "pwritev": (296, 70),
-    "pwritev2": (328, 287),
-    "open": (2, 65535),
-    "openat": (257, 56),
-    "openat2": (437, 437),
-    "fsync": (74, 82),
-    "fdatasync": (75, 83),
-    "close": (3, 57),
-    "rename": (82, 65535),
-    "renameat": (264, 38),
-    "renameat2": (316, 276),
-    "unlink": (87, 65535),
-    "unlinkat": (263, 35),
-    "stat": (4, 65535),
-    "lstat": (6, 65535),
-    "fstat": (5, 80),
-    "newfstatat": (262, 79),
-    "statx": (332, 291),
-}
-"""Numbers of system calls on x86_64, and where asm-generic/unistd.h has them; 65535: there is none."""
-_GENERIC = ("aarch64", "riscv64", "loongarch64")
 
 
 def _system_calls(machine: str) -> dict[str, tuple[int | str, ...]]:
@@ -322,21 +333,6 @@ def _hooks(manifest: Manifest, values: Values) -> tuple[str, ...]:
         if parameter.default is None
     }
     return hooks_of(Script(manifest, {**others, **values}))
-
-
-_MAJOR = 20
-_SKIPS = tuple(f"skip{at}" for at in range(8))
-"""Parameters of bios_c: majors that it leaves out. Bios of other devices with requests are traced and dropped."""
-_KEYS_PER_DEVICE = 256
-"""Some 100 buckets of two ops, and others."""
-_KEYS_PER_PROCESS = 64
-"""Two ops with each of 4 octaves: the rest is for I/Os of processes without a place of their own."""
-_KEYS_BY_SIZE = 512
-"""Two ops with each of 6 sizes and 6 octaves, 4 buckets per octave, are 288 keys. With less room: every other size."""
-_FLAGS = {"sync": "sync", "ahead": "readahead"}
-"""Parameter -> word of a request's flag, whose bit is its value."""
-_ENTRIES_PER_MAP = 1 << 17
-"""Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
 
 @dataclass(frozen=True, slots=True)

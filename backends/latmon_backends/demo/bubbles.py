@@ -55,6 +55,28 @@ _MANY = 2_000
 _UNEVEN = 0.012
 _LEAST_US = 256
 """Time of a hit in the disk's cache."""
+BELONGS_TO = ("blockwriter", 8123)
+_SECOND = 1_000_000
+_LATE = (int(60.3 * _SECOND), int(61.2 * _SECOND))
+"""After the start, when the other two arrive."""
+_BELOW = 2_000_000
+"""Sectors of the starved I/Os, far below all others."""
+_DRAIN_US = 470_000
+_HBA_US = 45_000
+THROTTLE = 32
+THRESHOLD_US = 1_000_000
+_IN_DRIVER = 31.75
+"""Mean number of I/Os in the driver, which is at its throttle almost all the time."""
+_SERVED = (0.6, 1.0, 1.4)
+_SHARES: Mapping[int, float] = MappingProxyType({0: 0.3, 1: 0.4, 2: 0.3})
+"""Index in `_SERVED` -> share of I/Os with that factor on the disk's mean time."""
+_BURST = 64
+_FIRST_SECTOR = 20_000_000
+_OTHER = "sd2"
+_NEIGHBOURS = tuple(
+    Load(Flow(_OTHER, op), rate, Shape((Mode(1, 5, 0.5),)), Shape((Mode(0.3, 400, 0.3), Mode(0.7, 6_200, 0.4))))
+    for op, rate in (("read", 7), ("write", 3))
+)
 
 
 def by_window(rng: Random, table: Mapping[int, int], last: float) -> list[dict[int, int]]:
@@ -95,16 +117,8 @@ def _inside(row: int) -> tuple[tuple[int, int], ...]:
 
 
 DISK, OP, BLOCK = "sd1", "write", 8192
-BELONGS_TO = ("blockwriter", 8123)
-_SECOND = 1_000_000
 _FIRST, _LAST = 1 * _SECOND, 9 * _SECOND
 """After the start, when most of the starved I/Os arrive: the queue is full by then."""
-_LATE = (int(60.3 * _SECOND), int(61.2 * _SECOND))
-"""After the start, when the other two arrive."""
-_BELOW = 2_000_000
-"""Sectors of the starved I/Os, far below all others."""
-_DRAIN_US = 470_000
-_HBA_US = 45_000
 
 
 class DisksortedIo(NamedTuple):
@@ -161,23 +175,9 @@ def _rows(rng: Random, stuck: Sequence[DisksortedIo]) -> tuple[Outlier, ...]:
     )
 
 
-THROTTLE = 32
-THRESHOLD_US = 1_000_000
-_IN_DRIVER = 31.75
-"""Mean number of I/Os in the driver, which is at its throttle almost all the time."""
 _MEAN_US, _SPREAD_US = 198_000, 22_000
 _HEALTHY_MEAN_US, _HEALTHY_SPREAD_US = 462_000, 26_000
-_SERVED = (0.6, 1.0, 1.4)
-_SHARES: Mapping[int, float] = MappingProxyType({0: 0.3, 1: 0.4, 2: 0.3})
-"""Index in `_SERVED` -> share of I/Os with that factor on the disk's mean time."""
-_BURST = 64
-_FIRST_SECTOR = 20_000_000
 _SECTORS = BLOCK // 512
-_OTHER = "sd2"
-_NEIGHBOURS = tuple(
-    Load(Flow(_OTHER, op), rate, Shape((Mode(1, 5, 0.5),)), Shape((Mode(0.3, 400, 0.3), Mode(0.7, 6_200, 0.4))))
-    for op, rate in (("read", 7), ("write", 3))
-)
 
 
 def _disk(name: str, instance: int, throttle: int, *, sorts: bool) -> Device:

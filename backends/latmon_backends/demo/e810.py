@@ -49,6 +49,28 @@ HZ = 250
 TICK_US = 1_000_000 // HZ
 THRESHOLD_US = 2_000
 REMOTE, LOCAL = "nvme0n1", "nvme1n1"
+PER_WINDOW = 6
+"""Outliers that the rate limit lets through: nearly every I/O is one."""
+_CHANCE = 0.02
+"""Share of I/Os for which another interrupt comes before the tick."""
+_BYTES = 4_096
+_FIO = ("fio", 9_120)
+_RUN_US = 4
+_RATE = 9_550
+_FABRIC = Shape((Mode(1, 76, 0.1),))
+_LOCAL = {
+    "read": (420, Shape((Mode(0.97, 84, 0.22), Mode(0.03, 220, 0.4)))),
+    "write": (210, Shape((Mode(1, 23, 0.3),))),
+}
+_WORKER = Thread(217, "kworker/3:1H", "other", 100)
+_WOKEN = Shape((Mode(1, 4, 0.4),))
+_BACKGROUND = {
+    SoftirqCpu(vector, cpu): constant_softirq(
+        runs, 1 + (cpu + len(vector)) % 2, run_us, "timer" if vector == "TIMER" else "irq_exit"
+    )
+    for vector, runs, run_us in (("TIMER", HZ, 3), ("SCHED", 90, 4), ("RCU", 60, 2))
+    for cpu in range(8)
+}
 
 
 class Card(NamedTuple):
@@ -132,22 +154,7 @@ def _limits(requests: int, queues: int) -> tuple[Limit, ...]:
     return (*queue, *scenario.mq_limits(requests, queues))
 
 
-PER_WINDOW = 6
-"""Outliers that the rate limit lets through: nearly every I/O is one."""
 VECTOR, CPU = "IRQ_POLL", 3
-_CHANCE = 0.02
-"""Share of I/Os for which another interrupt comes before the tick."""
-_BYTES = 4_096
-_FIO = ("fio", 9_120)
-_RUN_US = 4
-_RATE = 9_550
-_FABRIC = Shape((Mode(1, 76, 0.1),))
-_LOCAL = {
-    "read": (420, Shape((Mode(0.97, 84, 0.22), Mode(0.03, 220, 0.4)))),
-    "write": (210, Shape((Mode(1, 23, 0.3),))),
-}
-_WORKER = Thread(217, "kworker/3:1H", "other", 100)
-_WOKEN = Shape((Mode(1, 4, 0.4),))
 
 
 class SentIo(NamedTuple):
@@ -264,15 +271,6 @@ def _polled(remote: Iterable[FlowIos], card: Card) -> SoftirqRuns:
     raised_in = {"other" if card is E810 else "irq": count}
     run = histogram([EqualIos(count, _RUN_US)])
     return SoftirqRuns(histogram(waits), run, {where: n for where, n in ran_in.items() if n}, raised_in)
-
-
-_BACKGROUND = {
-    SoftirqCpu(vector, cpu): constant_softirq(
-        runs, 1 + (cpu + len(vector)) % 2, run_us, "timer" if vector == "TIMER" else "irq_exit"
-    )
-    for vector, runs, run_us in (("TIMER", HZ, 3), ("SCHED", 90, 4), ("RCU", 60, 2))
-    for cpu in range(8)
-}
 
 
 def _outliers(rng: Random, ended: Sequence[SentIo]) -> Iterator[Outlier]:

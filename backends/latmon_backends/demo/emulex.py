@@ -72,6 +72,30 @@ _FIRST = IoGroup(1, 3, 85, irq=6, completion=1_238_738 + 165, unaccounted=2, pat
 _WARNED_US = 836_000
 """The log writer's warning: `log write elapsed time 836ms, size 2KB`."""
 _DONE_US = 165
+START_WALL = 1_460_031_183.0
+"""2016-04-07 12:13:03 UTC: the case's row was printed at 12:13:04."""
+THRESHOLD_US = 500_000
+"""The log writer warns from here on."""
+_SPAN_US = 10_000_000
+"""Between two samples of the task queues."""
+_CACHED = Shape((Mode(0.97, 85, 0.18), Mode(0.03, 260, 0.4)), bits=2)
+_WRITTEN = Shape((Mode(0.95, 110, 0.25), Mode(0.05, 420, 0.4)), bits=2)
+_READ = Shape((Mode(0.7, 190, 0.3), Mode(0.3, 640, 0.4)), bits=2)
+_LIMITS = scenario.sd_limits(
+    256,
+    un_f_opt_queueing=0,
+    un_f_arq_enabled=1,
+    un_f_use_adaptive_throttle=1,
+    un_f_disksort_disabled=1,
+    un_f_write_cache_enabled=0,
+)
+COMPLETER = Thread(NAMED_FROM + 1, "emlxs0_channel3", "", 97)
+_ZIO = Thread(NAMED_FROM + 2, "taskq:zio_write_issue.0", "", 99)
+HOGS = (Thread(NAMED_FROM + 3, "zpool-data", "", 99), Thread(NAMED_FROM + 4, "zpool-redo", "", 99))
+"""Threads that run instead: on Solaris the higher number is the higher priority."""
+_LATE_US = 1_000
+_BEHIND = Shape((Mode(1, 14, 0.5),), bits=1)
+_WOKEN = Shape((Mode(0.996, 6, 0.6), Mode(0.004, 300, 0.7)))
 
 
 class Drain(NamedTuple):
@@ -148,13 +172,7 @@ def _drain(rng: Random, table: int, seq: int) -> Drain:
     return Drain(seq, ends_us, _FIRST._replace(hba=hba, irq=irq, completion=total - 3 - hba - irq - 2))
 
 
-START_WALL = 1_460_031_183.0
-"""2016-04-07 12:13:03 UTC: the case's row was printed at 12:13:04."""
-THRESHOLD_US = 500_000
-"""The log writer warns from here on."""
 EMLXS, QLC = "emlxs", "qlc"
-_SPAN_US = 10_000_000
-"""Between two samples of the task queues."""
 
 
 class LunLoad(NamedTuple):
@@ -166,9 +184,6 @@ class LunLoad(NamedTuple):
     hba: Shape
 
 
-_CACHED = Shape((Mode(0.97, 85, 0.18), Mode(0.03, 260, 0.4)), bits=2)
-_WRITTEN = Shape((Mode(0.95, 110, 0.25), Mode(0.05, 420, 0.4)), bits=2)
-_READ = Shape((Mode(0.7, 190, 0.3), Mode(0.3, 640, 0.4)), bits=2)
 _LOGS, _FILES = ("sd0", "sd1"), ("sd2", "sd3", "sd4", "sd5")
 LOADS = (
     *(LunLoad(Flow(name, "write"), 1_600, 2_048, _CACHED) for name in _LOGS),
@@ -177,18 +192,6 @@ LOADS = (
 )
 """Together 20,000 I/Os a second: both redo logs, synchronous, and four LUNs of data files."""
 _WRITERS = dict.fromkeys(_LOGS, ("ora_lgwr", 5102)) | dict.fromkeys(_FILES, ("ora_dbw0", 5110))
-_LIMITS = scenario.sd_limits(
-    256,
-    un_f_opt_queueing=0,
-    un_f_arq_enabled=1,
-    un_f_use_adaptive_throttle=1,
-    un_f_disksort_disabled=1,
-    un_f_write_cache_enabled=0,
-)
-COMPLETER = Thread(NAMED_FROM + 1, "emlxs0_channel3", "", 97)
-_ZIO = Thread(NAMED_FROM + 2, "taskq:zio_write_issue.0", "", 99)
-HOGS = (Thread(NAMED_FROM + 3, "zpool-data", "", 99), Thread(NAMED_FROM + 4, "zpool-redo", "", 99))
-"""Threads that run instead: on Solaris the higher number is the higher priority."""
 
 
 def _host(*more: str) -> HostFacts:
@@ -245,9 +248,6 @@ def taskqs(driver: str, seq: int) -> tuple[Taskq, ...] | None:
     return (loops, busy) if driver == QLC else (busy,)
 
 
-_LATE_US = 1_000
-_BEHIND = Shape((Mode(1, 14, 0.5),), bits=1)
-_WOKEN = Shape((Mode(0.996, 6, 0.6), Mode(0.004, 300, 0.7)))
 _SHARES = tuple(accumulate(lun_load.rate for lun_load in LOADS))
 
 

@@ -83,6 +83,147 @@ from latmon_backends.demo.script_output import label
 from latmon_backends.kernel.interrupts import Vectors
 
 _QUEUE: Mapping[str, int | str] = {"write_cache": "write back", "rq_affinity": 1, "iostats": 1}
+UNLIKE = "sdd"
+TICKING = "sdb"
+"""Not in the backup: its tail comes from ticks alone."""
+CROWDED = "sdf"
+"""At its queue depth of 3 almost all the time."""
+PERIOD = 90
+"""Windows after which the host's rhythm repeats."""
+_SUSPENDED = frozenset(range(28, 40))
+_BACKUP_BURST = frozenset(range(46, 54))
+_MISSED = 0.0003
+"""Share of completions that the probe doesn't see: BPF programs are skipped when they nest."""
+LARGE_SHARE = 0.06
+"""Share of I/Os of the larger size."""
+HBA = "0000:3b:00.0"
+_VOLUME = Device("dm-0", 253, 0, "dm", members=("sda", "sdb"), timed=False, label="vg0-data")
+_DISK = {
+    "scheduler": "mq-deadline",
+    "nr_requests": "256",
+    "rq_affinity": "1",
+    "nomerges": "0",
+    "wbt_lat_usec": "75000",
+    "max_sectors_kb": "1280",
+    "read_ahead_kb": "128",
+    "write_cache": "write through",
+    "rotational": "1",
+    "io_poll": "0",
+    "queue_depth": "32",
+    "queue_type": "simple",
+    "rev": "SN04",
+    "hba version_fw": "16.00.11.00",
+}
+_SSD = {
+    "scheduler": "none",
+    "nr_requests": "1023",
+    "rq_affinity": "1",
+    "nomerges": "0",
+    "max_sectors_kb": "512",
+    "read_ahead_kb": "128",
+    "write_cache": "write through",
+    "rotational": "0",
+    "io_poll": "0",
+    "io_timeout": "30000",
+    "firmware_rev": "EDA53W0Q",
+}
+SETTINGS: Settings = MappingProxyType(
+    {
+        "tool": MappingProxyType({"latmon": __version__}),
+        "kernel": MappingProxyType(
+            {
+                "system": "Linux",
+                "release": "6.12.0-demo",
+                "version": "#1 SMP PREEMPT_DYNAMIC",
+                "machine": "x86_64",
+                "hz": "250",
+                "preemption": "voluntary",
+                "clocksource": "tsc",
+                "cpus": "0-15",
+                "boot mitigations": "auto",
+            }
+        ),
+        "module mpt3sas": MappingProxyType(
+            {"version": "48.100.00.00", "max_queue_depth": "-1", "max_sgl_entries": "-1", "perf_mode": "-1"}
+        ),
+        "module scsi_mod": MappingProxyType({"use_blk_mq": "Y", "max_luns": "512"}),
+        **{f"device {name}": MappingProxyType(_DISK) for name in ("sda", "sdb", "sdc", "sdd", "sde")},
+        **{f"device {name}": MappingProxyType(_SSD) for name in ("nvme0n1", "nvme1n1")},
+    }
+)
+TICK_US = 4000
+SHARED_US = 20
+"""Run time of the slow handler on the disks' vector, before theirs."""
+THREAD_FROM_US = 60_000
+_TICKS_FROM_US = {"read": 12_000, "write": 4_500}
+_LOST = 0.002
+_RESUME = Shape((Mode(0.97, 14, 0.5), Mode(0.03, 300, 0.6)))
+_WAITED_FOR = ("read", "flush")
+_BACKUP = ("backup", 7781)
+_CONTAINER = f"/system.slice/docker-{'5d41c0a7' * 8}.scope"
+_CGROUPS = {
+    "postgres": ("/system.slice/postgresql@16-main.service", ""),
+    "mongod": (_CONTAINER, "mongo-1"),
+    _BACKUP[0]: ("/system.slice/backup.service", ""),
+    "ora_lgwr": ("/system.slice/oracle-db.service", ""),
+    "oracle": ("/system.slice/oracle-db.service", ""),
+}
+"""Program -> path and container of its cgroup."""
+_SEQUENTIAL = {
+    **{Flow(f"sd{letter}", op): share for letter in "abc" for op, share in (("read", 0.9), ("write", 0.8))},
+    Flow("sdd", "write"): 0.9,
+    Flow("nvme0n1", "write"): 0.3,
+    Flow("nvme1n1", "write"): 0.6,
+}
+"""The backup reads whole files, a log is written from its begin to its end; `sde` sorts random I/Os."""
+_BUFFERED = {"read": 4, "write": 1}
+_FILE_OPS = {"read": "read", "write": "write", "flush": "fsync"}
+_CALL_US = 4
+"""Time of a system call outside of the block layer."""
+_CACHED_US = ((12, 1), (6, 2), (1, 5))
+"""(Weight, time) of operations that the page cache serves."""
+COMPLETER = Thread(388, "mpt3sas_cmpl", "other", 120)
+HOG = Thread(702, "rt-logger", "fifo", 49, kernel=False)
+_SHARED_IRQ = 16
+_NVME_IRQ = 64
+_RUN_US = 5
+_WAKING_US = 15
+_LATE_US = 1000
+_LONGEST_US = 5_000_000
+"""No wait of a thread is longer."""
+_USB = "0000:00:1d.0"
+STARVED = "sde"
+"""Its scheduler sorts, and two of its requests never complete."""
+_OVERTAKING = 180
+"""I/Os a second that overtake the two: nearly all of the disk's."""
+_SHOWN_FROM_US = 500_000
+"""A probe reports requests that are older."""
+_BURST = 96
+_STEP = 1 << 18
+_NEVER_COMPLETE = (
+    InFlight(
+        STARVED,
+        "write",
+        START_MONO_US + 5_000_000,
+        flags=("sync", "fua"),
+        sector=7_516_192_768,
+        bytes=4096,
+        pid=5102,
+        comm="ora_lgwr",
+        issued=True,
+    ),
+    InFlight(
+        STARVED,
+        "read",
+        START_MONO_US + 41_000_000,
+        sector=15_032_385_528,
+        bytes=8192,
+        pid=7781,
+        comm="backup",
+        issued=False,
+    ),
+)
+"""One is in the driver, the scheduler passes over the other."""
 
 
 def _scsi(
@@ -116,21 +257,6 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
 """Limits by device; a volume has none."""
 
 
-UNLIKE = "sdd"
-TICKING = "sdb"
-"""Not in the backup: its tail comes from ticks alone."""
-CROWDED = "sdf"
-"""At its queue depth of 3 almost all the time."""
-PERIOD = 90
-"""Windows after which the host's rhythm repeats."""
-_SUSPENDED = frozenset(range(28, 40))
-_BACKUP_BURST = frozenset(range(46, 54))
-_MISSED = 0.0003
-"""Share of completions that the probe doesn't see: BPF programs are skipped when they nest."""
-LARGE_SHARE = 0.06
-"""Share of I/Os of the larger size."""
-
-HBA = "0000:3b:00.0"
 _DISKS = tuple(
     Device(
         f"sd{letter}",
@@ -167,7 +293,6 @@ _SSDS = tuple(
     )
     for i in range(2)
 )
-_VOLUME = Device("dm-0", 253, 0, "dm", members=("sda", "sdb"), timed=False, label="vg0-data")
 DEVICES = (*_SSDS, *_DISKS, _LUN, _VOLUME)
 
 
@@ -280,94 +405,12 @@ def _drawn(rng: Random, load: HostLoad, seq: int) -> FlowIos:
     return FlowIos(load.flow, groups, load.bytes_small, large, load.bytes_large, missed)
 
 
-_DISK = {
-    "scheduler": "mq-deadline",
-    "nr_requests": "256",
-    "rq_affinity": "1",
-    "nomerges": "0",
-    "wbt_lat_usec": "75000",
-    "max_sectors_kb": "1280",
-    "read_ahead_kb": "128",
-    "write_cache": "write through",
-    "rotational": "1",
-    "io_poll": "0",
-    "queue_depth": "32",
-    "queue_type": "simple",
-    "rev": "SN04",
-    "hba version_fw": "16.00.11.00",
-}
-
-_SSD = {
-    "scheduler": "none",
-    "nr_requests": "1023",
-    "rq_affinity": "1",
-    "nomerges": "0",
-    "max_sectors_kb": "512",
-    "read_ahead_kb": "128",
-    "write_cache": "write through",
-    "rotational": "0",
-    "io_poll": "0",
-    "io_timeout": "30000",
-    "firmware_rev": "EDA53W0Q",
-}
-
-SETTINGS: Settings = MappingProxyType(
-    {
-        "tool": MappingProxyType({"latmon": __version__}),
-        "kernel": MappingProxyType(
-            {
-                "system": "Linux",
-                "release": "6.12.0-demo",
-                "version": "#1 SMP PREEMPT_DYNAMIC",
-                "machine": "x86_64",
-                "hz": "250",
-                "preemption": "voluntary",
-                "clocksource": "tsc",
-                "cpus": "0-15",
-                "boot mitigations": "auto",
-            }
-        ),
-        "module mpt3sas": MappingProxyType(
-            {"version": "48.100.00.00", "max_queue_depth": "-1", "max_sgl_entries": "-1", "perf_mode": "-1"}
-        ),
-        "module scsi_mod": MappingProxyType({"use_blk_mq": "Y", "max_luns": "512"}),
-        **{f"device {name}": MappingProxyType(_DISK) for name in ("sda", "sdb", "sdc", "sdd", "sde")},
-        **{f"device {name}": MappingProxyType(_SSD) for name in ("nvme0n1", "nvme1n1")},
-    }
-)
-
-
-TICK_US = 4000
-SHARED_US = 20
-"""Run time of the slow handler on the disks' vector, before theirs."""
-THREAD_FROM_US = 60_000
-_TICKS_FROM_US = {"read": 12_000, "write": 4_500}
-_LOST = 0.002
-_RESUME = Shape((Mode(0.97, 14, 0.5), Mode(0.03, 300, 0.6)))
-_WAITED_FOR = ("read", "flush")
-_BACKUP = ("backup", 7781)
 _PROGRAMS = dict.fromkeys((device.name for device in DEVICES if device.timed), _BACKUP) | {
     "nvme0n1": ("postgres", 4211),
     "nvme1n1": ("mongod", 4630),
     "sdd": ("ora_lgwr", 5102),
     "sdf": ("oracle", 5140),
 }
-_CONTAINER = f"/system.slice/docker-{'5d41c0a7' * 8}.scope"
-_CGROUPS = {
-    "postgres": ("/system.slice/postgresql@16-main.service", ""),
-    "mongod": (_CONTAINER, "mongo-1"),
-    _BACKUP[0]: ("/system.slice/backup.service", ""),
-    "ora_lgwr": ("/system.slice/oracle-db.service", ""),
-    "oracle": ("/system.slice/oracle-db.service", ""),
-}
-"""Program -> path and container of its cgroup."""
-_SEQUENTIAL = {
-    **{Flow(f"sd{letter}", op): share for letter in "abc" for op, share in (("read", 0.9), ("write", 0.8))},
-    Flow("sdd", "write"): 0.9,
-    Flow("nvme0n1", "write"): 0.3,
-    Flow("nvme1n1", "write"): 0.6,
-}
-"""The backup reads whole files, a log is written from its begin to its end; `sde` sorts random I/Os."""
 
 
 class _Files(NamedTuple):
@@ -380,7 +423,6 @@ class _Files(NamedTuple):
     """Op -> operations per I/O of the device that need no device; writes that aren't here wait for the device."""
 
 
-_BUFFERED = {"read": 4, "write": 1}
 _FILES = {
     files.on.device: files
     for files in (
@@ -400,22 +442,7 @@ _FILES = {
     )
 }
 """By device; the others have no file system, or are in a volume."""
-_FILE_OPS = {"read": "read", "write": "write", "flush": "fsync"}
-_CALL_US = 4
-"""Time of a system call outside of the block layer."""
-_CACHED_US = ((12, 1), (6, 2), (1, 5))
-"""(Weight, time) of operations that the page cache serves."""
-COMPLETER = Thread(388, "mpt3sas_cmpl", "other", 120)
-HOG = Thread(702, "rt-logger", "fifo", 49, kernel=False)
-_SHARED_IRQ = 16
-_NVME_IRQ = 64
-_RUN_US = 5
-_WAKING_US = 15
-_LATE_US = 1000
-_LONGEST_US = 5_000_000
-"""No wait of a thread is longer."""
 _SLOW, _OURS = "uhci_hcd:usb3", "mpt3sas0"
-_USB = "0000:00:1d.0"
 _VECTORS = HostVectors(
     Vectors(
         {_SHARED_IRQ: (_SLOW, _OURS)},
@@ -734,39 +761,7 @@ def _number(device: str) -> int:
     return next(at for at, candidate in enumerate(DEVICES) if candidate.name == device)
 
 
-STARVED = "sde"
-"""Its scheduler sorts, and two of its requests never complete."""
-_OVERTAKING = 180
-"""I/Os a second that overtake the two: nearly all of the disk's."""
-_SHOWN_FROM_US = 500_000
-"""A probe reports requests that are older."""
 _LIMITS: Mapping[str, Limit | None] = {d.name: ceiling(d.limits) for d in DEVICES}
-_BURST = 96
-_STEP = 1 << 18
-_NEVER_COMPLETE = (
-    InFlight(
-        STARVED,
-        "write",
-        START_MONO_US + 5_000_000,
-        flags=("sync", "fua"),
-        sector=7_516_192_768,
-        bytes=4096,
-        pid=5102,
-        comm="ora_lgwr",
-        issued=True,
-    ),
-    InFlight(
-        STARVED,
-        "read",
-        START_MONO_US + 41_000_000,
-        sector=15_032_385_528,
-        bytes=8192,
-        pid=7781,
-        comm="backup",
-        issued=False,
-    ),
-)
-"""One is in the driver, the scheduler passes over the other."""
 
 
 def _gauges(rng: Random, times: Mapping[str, DeviceTimes]) -> dict[str, Outstanding]:

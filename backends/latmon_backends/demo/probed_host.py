@@ -42,6 +42,7 @@ _MS = 1_000
 _SECTOR = 512
 _QUEUED_SINCE, _FLUSHES_SINCE = (6, 10), (5, 5)
 """Releases of Linux from which /proc/diskstats counts queued requests, and flushes."""
+_NOT_FOLLOWED: Mapping[str, Any] = {"outstanding_at_issue": None, "overtaken_by": None}
 
 
 class HostCounters:
@@ -153,7 +154,6 @@ class _Interrupts(Interrupts):
 
 
 _NO_VECTORS = HostVectors()
-_NOT_FOLLOWED: Mapping[str, Any] = {"outstanding_at_issue": None, "overtaken_by": None}
 
 
 class HostTracer:

@@ -55,6 +55,16 @@ bucket = lru_cache(maxsize=1 << 14)(bucket_index)
 """Cached, because a window has thousands of times and most of them recur."""
 WINDOWS = 180
 """Three minutes: enough for a tail of a few I/Os in a million, short enough to be watched to its end."""
+REASON = "synthetic, from the numbers of a published case: no host is measured"
+INTERVAL_US = 1_000_000
+START_WALL = 1_767_582_000.0
+"""2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
+START_MONO_US = 86_400_000_000
+ROWS = 40
+"""Outliers of a window that the rate limit lets through."""
+_STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
+UNFOLLOWED = "a user's thread, or an interrupt without a handler"
+_NONE_THERE = "this system has no D script for that"
 
 
 class Mode(NamedTuple):
@@ -217,18 +227,6 @@ class Scenario:
     def origin(self) -> Origin:
         """Return the host's origin, without `tool`, which the backend sets to scenario and seed."""
         return self.host().origin
-
-
-REASON = "synthetic, from the numbers of a published case: no host is measured"
-INTERVAL_US = 1_000_000
-START_WALL = 1_767_582_000.0
-"""2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
-START_MONO_US = 86_400_000_000
-ROWS = 40
-"""Outliers of a window that the rate limit lets through."""
-_STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
-UNFOLLOWED = "a user's thread, or an interrupt without a handler"
-_NONE_THERE = "this system has no D script for that"
 
 
 @cache

@@ -56,6 +56,7 @@ _NEIGHBOURS = (
 )
 """System, redo logs, and an archive that is hardly read."""
 _PROGRAMS = {"sd0": ("zpool-rpool", 312), DATA: ("oracle", 2817), "sd2": ("ora_lgwr_PERF", 2790), "sd3": ("rman", 3304)}
+_THRESHOLD_US = 59_000
 
 
 def _disks(throttle: int, opt_queueing: int) -> tuple[Device, ...]:
@@ -103,9 +104,6 @@ def _data_depths(data: FlowIos, throttle: int) -> Depths:
         waiting = inflight.bell(queued, 2.0, OFFERED + 8)
         return inflight.depths(inflight.served(in_driver, throttle), waiting, throttle, times)
     return inflight.depths(inflight.bell(in_driver, _SCATTER, throttle), inflight.waiting(queued), throttle, times)
-
-
-_THRESHOLD_US = 59_000
 
 
 def _host(version: str, disks: tuple[Device, ...]) -> HostFacts:

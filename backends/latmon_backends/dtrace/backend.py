@@ -58,6 +58,29 @@ COARSE = "latencies are counted by octaves (a bucket's end is twice its begin), 
 
 _LINES = 120
 """Ticks whose stamps are compared: the last minutes."""
+_LONGEST_S = 120
+"""An emulated host takes a minute; a dtrace that hangs is given up."""
+TRACED = "dtrace"
+"""The tracer's D scripts have no tiers: those whose hooks exist run."""
+DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "illumos": {
+            "sd, ssd": "sd's probe where a command is sent, then biodone: queue, requeue, D2C (issue to completion)",
+            "emlxs": "interrupt, then a completion thread per channel: queue, hba, irq, completion",
+            "qlc": "task queues with permanent loops: their work is in D2C (issue to completion)",
+            "others": "io:::start to biodone: a total alone",
+        },
+        "freebsd": {
+            "da, ada, nda (CAM)": "CAM's done thread, or the interrupt thread: queue, requeue, hba, completion",
+            "nvd and others without CAM": "queue in GEOM, the rest is D2C (issue to completion)",
+        },
+    }
+)
+"""By system, how a driver's I/Os complete: docs/DTRACE.md."""
+_STEP_MS = 100
+"""Oracle's DTrace loses ticks: at 100 ms and less 12 of 12 windows came in time, at 200 ms 10 of 15."""
+_LISTING_S = 120.0
+_MAX_LISTING = 1 << 20
 
 
 class DtraceClock:
@@ -319,27 +342,6 @@ def _counters(options: Options) -> tuple[Sampler, str]:
     return sampler, source
 
 
-_LONGEST_S = 120
-"""An emulated host takes a minute; a dtrace that hangs is given up."""
-TRACED = "dtrace"
-"""The tracer's D scripts have no tiers: those whose hooks exist run."""
-DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "illumos": {
-            "sd, ssd": "sd's probe where a command is sent, then biodone: queue, requeue, D2C (issue to completion)",
-            "emlxs": "interrupt, then a completion thread per channel: queue, hba, irq, completion",
-            "qlc": "task queues with permanent loops: their work is in D2C (issue to completion)",
-            "others": "io:::start to biodone: a total alone",
-        },
-        "freebsd": {
-            "da, ada, nda (CAM)": "CAM's done thread, or the interrupt thread: queue, requeue, hba, completion",
-            "nvd and others without CAM": "queue in GEOM, the rest is D2C (issue to completion)",
-        },
-    }
-)
-"""By system, how a driver's I/Os complete: docs/DTRACE.md."""
-
-
 def explain(environ: Mapping[str, str], reason: str = "") -> ProbeReport:
     """Open the backend, which takes as long as a start, and report what runs.
 
@@ -385,10 +387,6 @@ def _traced(stage: str, choice: ChosenScripts, manifests: Sequence[Manifest]) ->
     return traced(stage, choice.manifests) or f"{NO}{dtrace_program.why_not(stage, choice, manifests)}"
 
 
-_STEP_MS = 100
-"""Oracle's DTrace loses ticks: at 100 ms and less 12 of 12 windows came in time, at 200 ms 10 of 15."""
-
-
 @dataclass(frozen=True, slots=True)
 class CaptureParts:
     """Parts of one capture that its always-on probe and its tracer share."""
@@ -408,10 +406,6 @@ class CaptureParts:
     def _values(self) -> Values:
         interval_ms = self.options.interval_us // 1000
         return programs.pace(interval_ms, _STEP_MS) | programs.outliers(self.options.threshold_us)
-
-
-_LISTING_S = 120.0
-_MAX_LISTING = 1 << 20
 
 
 class NamedThreads(NumberedThreads):

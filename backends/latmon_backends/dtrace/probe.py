@@ -47,6 +47,18 @@ MAX_LINE = 1 << 20
 MAX_KNOWN = 1 << 12
 """Rows with count 0 that are recognised by their bytes: most rows are such, and the same ones in every tick."""
 SHOWN = 200
+SCALE = 3
+"""Bits. The scripts count eighths of a microsecond: llquantize(us * 8, 2, 3, 34, 16) has exactly our buckets, where
+llquantize(us, ...) would put all below 16 us into one."""
+MAX_NAMES = 1 << 16
+_MAX_NAME = 120
+_DIGITS = 20
+_THREADS = ("thread", "other", "instead")
+_NOT_KNOWN = ("-1", str(2**64 - 1))
+"""Unknown values in a record; other numbers (a dev_t) are names, as in a map's column."""
+MAX_DEVICES = 4096
+_DRIVER = re.compile(r"[A-Za-z_]+")
+_WORD = re.compile(r"[\w.!-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +193,6 @@ def _undecoded(text: str) -> UndecodedLine:
     return UndecodedLine(clean(text[:SHOWN], SHOWN))
 
 
-SCALE = 3
-"""Bits. The scripts count eighths of a microsecond: llquantize(us * 8, 2, 3, 34, 16) has exactly our buckets, where
-llquantize(us, ...) would put all below 16 us into one."""
-MAX_NAMES = 1 << 16
-_MAX_NAME = 120
-_DIGITS = 20
-_THREADS = ("thread", "other", "instead")
-_NOT_KNOWN = ("-1", str(2**64 - 1))
-"""Unknown values in a record; other numbers (a dev_t) are names, as in a map's column."""
-
-
 class NumberedNames:
     """Numbers for names, from 1; 0 is the name for which there was no room."""
 
@@ -213,11 +214,6 @@ class NumberedNames:
     def name(self, number: int) -> str | None:
         """Return the clean name; None for a number that no name has."""
         return self._names[number] or None if 0 <= number < len(self._names) else None
-
-
-MAX_DEVICES = 4096
-_DRIVER = re.compile(r"[A-Za-z_]+")
-_WORD = re.compile(r"[\w.!-]+")
 
 
 class NoCounters:

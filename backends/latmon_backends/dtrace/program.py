@@ -56,6 +56,54 @@ _REMOVE_EVENTS = (
     "done 2>/dev/null; "
 )
 """The kernel keeps the events that a killed dtrace made for its BEGIN and END, and for fbt, until it restarts."""
+MAX_REASON = 200
+_DROPS = re.compile(
+    r"(?:\[DTRACEDROP_[A-Z]++\] )?([0-9]{1,20}) ((?:jstack\(\)/ustack\(\) )?[a-z ]+?)s?(?: in ERROR probe enabling)?"
+    r"(?: on CPU (?:([0-9]{1,6})|#)| with non-empty (?:rinsing|dirty) list| \((?:available|no spec)[a-z() ]+\))?"
+)
+_LOST = {
+    "drop": "principal",
+    "aggregation drop": "aggregation",
+    "dynamic variable drop": "dynamic",
+    "speculative drop": "speculation",
+    "failed speculation": "speculation",
+    "jstack()/ustack() string table overflow": "stkstrtab",
+    "error": "error",
+}
+_FAULTS = (
+    re.compile(r"error in [^ ]++ for probe ID [0-9]++ \(([^()]*+)\): (.++)"),
+    re.compile(r"error on enabled probe ID [0-9]++ \(ID [0-9]++: ([^()]*+)\): (.++)"),
+)
+_STARTED = re.compile(r"(?:script|description) '.*' matched ([0-9]{1,9}) probes?", re.DOTALL)
+_REASONS = (
+    re.compile(r"failed to compile script [^\n]*?: (line [0-9]++: .++)", re.DOTALL),
+    re.compile(r"failed to compile script [^\n]*?: (.++)", re.DOTALL),
+    re.compile(r"failed to initialize dtrace: (.++)", re.DOTALL),
+    re.compile(r"failed to enable '.*': (.++)", re.DOTALL),
+    re.compile(
+        r"((?:failed|could not|unable|cannot|can't|invalid option|no probes specified|processing aborted).*+)",
+        re.DOTALL,
+    ),
+    re.compile(r"(run as root .*+)", re.DOTALL),
+)
+_BEGINNINGS = (": probe description ", ": syntax error", ": in action list", ": in predicate", ": line ")
+_END_OF_PROGRAM = re.compile(r"\}\s*: ")
+_LIBRARY = re.compile(r'"[^"]+\.d", line [0-9]+: ')
+_TAG = re.compile(r"\[D[A-Z]*+_[A-Z0-9_]++\] ")
+_REPEATING = ("dtrace: invalid probe specifier ", "dtrace: description '", "dtrace: failed to enable '")
+_PRIVILEGE = (
+    "additional privileges",
+    "run as root",
+    "operation not permitted",
+    "permission denied",
+    "a password is required",
+)
+PORTABLE = ("illumos", "linux", "freebsd")
+"""The order of the words of a portable script."""
+MAP_KEYS = 65_536
+"""An aggregation is limited by its memory alone, and drops are reported; more keys count as a full map."""
+NONE_THERE = "this system has no D script for that"
+INVASIVE = "it is invasive and needs an explicit --invasive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +224,6 @@ def _remedy(system: str) -> str:
     return "it is part of the system" if system == "illumos" else "load it with `kldload dtraceall`"
 
 
-MAX_REASON = 200
-
-
 @dataclass(frozen=True, slots=True)
 class Drops:
     """Lost data: records (`principal`), `aggregation`, `dynamic` (variables), `speculation`, `stkstrtab`, `error`.
@@ -221,48 +266,6 @@ class Other:
 
 
 Message = Drops | Fault | Started | Refused | Other
-
-_DROPS = re.compile(
-    r"(?:\[DTRACEDROP_[A-Z]++\] )?([0-9]{1,20}) ((?:jstack\(\)/ustack\(\) )?[a-z ]+?)s?(?: in ERROR probe enabling)?"
-    r"(?: on CPU (?:([0-9]{1,6})|#)| with non-empty (?:rinsing|dirty) list| \((?:available|no spec)[a-z() ]+\))?"
-)
-_LOST = {
-    "drop": "principal",
-    "aggregation drop": "aggregation",
-    "dynamic variable drop": "dynamic",
-    "speculative drop": "speculation",
-    "failed speculation": "speculation",
-    "jstack()/ustack() string table overflow": "stkstrtab",
-    "error": "error",
-}
-_FAULTS = (
-    re.compile(r"error in [^ ]++ for probe ID [0-9]++ \(([^()]*+)\): (.++)"),
-    re.compile(r"error on enabled probe ID [0-9]++ \(ID [0-9]++: ([^()]*+)\): (.++)"),
-)
-_STARTED = re.compile(r"(?:script|description) '.*' matched ([0-9]{1,9}) probes?", re.DOTALL)
-_REASONS = (
-    re.compile(r"failed to compile script [^\n]*?: (line [0-9]++: .++)", re.DOTALL),
-    re.compile(r"failed to compile script [^\n]*?: (.++)", re.DOTALL),
-    re.compile(r"failed to initialize dtrace: (.++)", re.DOTALL),
-    re.compile(r"failed to enable '.*': (.++)", re.DOTALL),
-    re.compile(
-        r"((?:failed|could not|unable|cannot|can't|invalid option|no probes specified|processing aborted).*+)",
-        re.DOTALL,
-    ),
-    re.compile(r"(run as root .*+)", re.DOTALL),
-)
-_BEGINNINGS = (": probe description ", ": syntax error", ": in action list", ": in predicate", ": line ")
-_END_OF_PROGRAM = re.compile(r"\}\s*: ")
-_LIBRARY = re.compile(r'"[^"]+\.d", line [0-9]+: ')
-_TAG = re.compile(r"\[D[A-Z]*+_[A-Z0-9_]++\] ")
-_REPEATING = ("dtrace: invalid probe specifier ", "dtrace: description '", "dtrace: failed to enable '")
-_PRIVILEGE = (
-    "additional privileges",
-    "run as root",
-    "operation not permitted",
-    "permission denied",
-    "a password is required",
-)
 
 
 def messages(stderr: str) -> Iterator[Message]:
@@ -341,10 +344,6 @@ class NamedScript(Script):
         return " ".join((self.manifest.name, *words))
 
 
-PORTABLE = ("illumos", "linux", "freebsd")
-"""The order of the words of a portable script."""
-
-
 def fillings(manifest: Manifest, values: Values, system: str = "") -> Iterator[Script]:
     """Yield the script with the possible words of its parameters, the likeliest first.
 
@@ -358,10 +357,6 @@ def fillings(manifest: Manifest, values: Values, system: str = "") -> Iterator[S
     for at in order:
         chosen = {name: words[min(at, len(words) - 1)] for name, words in choices.items()}
         yield NamedScript.fitted(manifest, {**values, **chosen})
-
-
-MAP_KEYS = 65_536
-"""An aggregation is limited by its memory alone, and drops are reported; more keys count as a full map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,10 +384,6 @@ class DtraceProgram:
 
     def text(self) -> str:
         return "".join(script.text() for script in self.scripts)
-
-
-NONE_THERE = "this system has no D script for that"
-INVASIVE = "it is invasive and needs an explicit --invasive"
 
 
 def manifests(system: str, probes: Path | None = None, *, has_llquantize: bool = True) -> tuple[Manifest, ...]:

@@ -53,6 +53,9 @@ _NOT_TIMED = "single I/Os are timed where the host has latmon or bpftrace that m
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+_WIDE = ("devices", "outliers", "file_operations", "marks")
+_PROBES = ("probes_attached", "probes_wanted")
+_LOSSES = tuple(field.name for field in dataclasses.fields(Health) if field.type == "int" and field.name not in _PROBES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,6 @@ def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[Ho
 
 _BUCKET, _ROW, _WIDE_ROW = 8, 64, 2048
 """Bytes of a bucket in a line, of a row, and of a row with many words; all together some more than measured."""
-_WIDE = ("devices", "outliers", "file_operations", "marks")
 
 
 class _Size:
@@ -496,10 +498,6 @@ def _in_flight(host_lists: Sequence[tuple[HostFrame, InFlightList]]) -> InFlight
             for name in in_flight_list.devices or (named(part.label, device) for device in part.devices)
         ),
     )
-
-
-_PROBES = ("probes_attached", "probes_wanted")
-_LOSSES = tuple(field.name for field in dataclasses.fields(Health) if field.type == "int" and field.name not in _PROBES)
 
 
 def _health(healths: Sequence[Health], now: Sequence[Health]) -> Health:

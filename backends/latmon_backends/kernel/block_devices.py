@@ -92,6 +92,54 @@ _VDEV = re.compile(r"^\s+/dev/(?:\S+/)?(\S+)\s", re.MULTILINE)
 Run = Callable[[tuple[str, ...]], bytes]
 """Runs a program and returns what it prints. Raises OSError, subprocess.TimeoutExpired."""
 Logs = Mapping[str, tuple[DeviceReport, ...]]
+_NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+_NVME = re.compile(r"nvme\d+n\d+")
+_WITH_MEDIA = ("loop", "nbd")
+"""Begins of the names of devices whose medium changes, besides those that sysfs calls removable."""
+_PARTITION = re.compile(r"(.*\d)p\d+|(\D+)\d+")
+_DM_MODELS = {"LVM": "lvm", "CRYPT": "crypt", "mpath": "multipath"}
+_SERIAL_PAGE = 4
+"""Bytes before the text in SCSI's unit serial number page."""
+_SCSI_HOST = re.compile(r"host\d+")
+_NVME_CONTROLLER = re.compile(r"nvme\d+")
+_UNNAMED = ("", "(null)", "<NULL>")
+_QUEUE = (
+    "nr_requests",
+    "scheduler",
+    "wbt_lat_usec",
+    "write_cache",
+    "rotational",
+    "max_sectors_kb",
+    "read_ahead_kb",
+    "rq_affinity",
+    "iostats",
+    "nomerges",
+)
+_SCSI = ("queue_depth", "queue_type", "queue_ramp_up_period")
+"""With many drivers a QUEUE FULL lowers queue_depth, and after queue_ramp_up_period ms without another one it is raised
+by 1 at a time (drivers/scsi/scsi_error.c). The depth at which that ends is not exported."""
+_HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
+_NVME_LIMIT = ("sqsize", "queue_count")
+_FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|poll_queues|tag|ncq", re.IGNORECASE)
+"""Parameters of a driver for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
+_DIGITS = 18
+"""Digits of a number in a recording: a longer one is a text."""
+_AER = {"correctable": b"TOTAL_ERR_COR", "nonfatal": b"TOTAL_ERR_NONFATAL", "fatal": b"TOTAL_ERR_FATAL"}
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
+_LANES = range(1, 33)
+"""Widths of a link. A virtual function has 0, a device that is gone 63 or 255."""
+_STATES = ("state", "access_state")
+"""The state of a SCSI device or an NVMe controller; the state of a SCSI path by ALUA."""
+_HAVE_STATE = ("scsi", "nvme")
+"""Subsystems of such devices. Xen's bus has a `state` of other words."""
+_COMPLETED = re.compile(r"(\d{1,18}) / (\d{1,18})")
+"""Sectors that are done, and all (md/sync_completed)."""
+_BIO_BASED = ("dm", "md", "zram")
+"""Devices without requests, known by the start of their names where there is no sysfs."""
+REPORTS_S = 60
+"""Seconds between two readings of a device's reports: a change of theirs is a new row of the device in a recording."""
+LIMITS_S = 10
+"""Seconds between two readings of a device's limits, which change seldom: a dozen files take 0.15 ms."""
 
 
 def attribute(path: Path | str) -> str:
@@ -121,16 +169,6 @@ def names(directory: Path) -> tuple[str, ...]:
         return tuple(sorted(clean(entry.name) for entry in directory.iterdir()))
     except OSError:
         return ()
-
-
-_NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
-_NVME = re.compile(r"nvme\d+n\d+")
-_WITH_MEDIA = ("loop", "nbd")
-"""Begins of the names of devices whose medium changes, besides those that sysfs calls removable."""
-_PARTITION = re.compile(r"(.*\d)p\d+|(\D+)\d+")
-_DM_MODELS = {"LVM": "lvm", "CRYPT": "crypt", "mpath": "multipath"}
-_SERIAL_PAGE = 4
-"""Bytes before the text in SCSI's unit serial number page."""
 
 
 def directory(block: Path, name: str) -> Path:
@@ -242,11 +280,6 @@ def serial(path: Path) -> str | None:
     return next((number for place in places if (number := attribute(path / place))), "")
 
 
-_SCSI_HOST = re.compile(r"host\d+")
-_NVME_CONTROLLER = re.compile(r"nvme\d+")
-_UNNAMED = ("", "(null)", "<NULL>")
-
-
 class Controller(NamedTuple):
     """A host adapter: its driver, not the disk's (never `sd`), and a text for users."""
 
@@ -303,27 +336,6 @@ def _fabric_address(above: list[Path]) -> str:
     return next((text for path in above[:2] if (text := attribute(path / "address"))), "")
 
 
-_QUEUE = (
-    "nr_requests",
-    "scheduler",
-    "wbt_lat_usec",
-    "write_cache",
-    "rotational",
-    "max_sectors_kb",
-    "read_ahead_kb",
-    "rq_affinity",
-    "iostats",
-    "nomerges",
-)
-_SCSI = ("queue_depth", "queue_type", "queue_ramp_up_period")
-"""With many drivers a QUEUE FULL lowers queue_depth, and after queue_ramp_up_period ms without another one it is raised
-by 1 at a time (drivers/scsi/scsi_error.c). The depth at which that ends is not exported."""
-_HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
-_NVME_LIMIT = ("sqsize", "queue_count")
-_FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|poll_queues|tag|ncq", re.IGNORECASE)
-"""Parameters of a driver for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
-
-
 def limits(block: Path, sys: Path, above: Sequence[str]) -> tuple[Limit, ...]:
     """Return the limits of the block device whose sysfs directory is `block`, without missing values.
 
@@ -378,20 +390,6 @@ def _read(directory: str, wanted: tuple[str, ...], where: str) -> Iterator[Limit
             yield Limit(name, int(text) if is_number else text, f"{where}/{name}")
 
 
-_DIGITS = 18
-"""Digits of a number in a recording: a longer one is a text."""
-
-
-_AER = {"correctable": b"TOTAL_ERR_COR", "nonfatal": b"TOTAL_ERR_NONFATAL", "fatal": b"TOTAL_ERR_FATAL"}
-_SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
-_LANES = range(1, 33)
-"""Widths of a link. A virtual function has 0, a device that is gone 63 or 255."""
-_STATES = ("state", "access_state")
-"""The state of a SCSI device or an NVMe controller; the state of a SCSI path by ALUA."""
-_HAVE_STATE = ("scsi", "nvme")
-"""Subsystems of such devices. Xen's bus has a `state` of other words."""
-
-
 def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
     """Yield what a device and its PCIe link report about themselves, without missing values.
 
@@ -419,10 +417,6 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
         for kind, row in _AER.items():
             if match := re.search(rb"^%s (\d{1,18})$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
                 yield DeviceReport(f"aer_{kind}", int(match[1]), f"{pci.name}/aer_dev_{kind}")
-
-
-_COMPLETED = re.compile(r"(\d{1,18}) / (\d{1,18})")
-"""Sectors that are done, and all (md/sync_completed)."""
 
 
 def _md_reports(directory: str) -> Iterator[DeviceReport]:
@@ -458,12 +452,6 @@ def _of_link(path: Path) -> int | str | None:
     return int(text) if text.isdecimal() and int(text) in _LANES else None
 
 
-_BIO_BASED = ("dm", "md", "zram")
-"""Devices without requests, known by the start of their names where there is no sysfs."""
-REPORTS_S = 60
-"""Seconds between two readings of a device's reports: a change of theirs is a new row of the device in a recording."""
-LIMITS_S = 10
-"""Seconds between two readings of a device's limits, which change seldom: a dozen files take 0.15 ms."""
 CHECKED, TURN = 32, 8
 """A refresh reads the files of up to CHECKED devices. Where there are more, it reads those of TURN devices per second,
 and of at least one device: first of devices with I/O whose limits are older than LIMITS_S, then of the others in turn,

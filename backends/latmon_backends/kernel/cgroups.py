@@ -62,6 +62,30 @@ _DIGITS = 20
 """Digits of 2^64."""
 _Values = dict[str, dict[str, int]]
 """MAJOR:MINOR -> name -> number."""
+T = TypeVar("T")
+_DOCKER = "var/lib/docker/containers"
+_PODMAN = ("overlay-containers", "vfs-containers", "btrfs-containers")
+_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+_USER = re.compile(r"/user-(\d{1,10})\.slice/")
+_MAX_FILE = 4 << 20
+CgroupCounters = Mapping[str, "CountedCgroup"]
+"""Path -> counters of a cgroup."""
+_IO = re.compile(rb"^(?:read|write)_bytes: (\d{1,20})$", re.MULTILINE)
+_COUNTERS = {1: "blkio.throttle.io_serviced", 2: "io.stat"}
+_V1_LIMITS = {
+    f"{op} {counter}": f"blkio.throttle.{op}_{short}_device"
+    for op in _OPS
+    for counter, short in (("ios", "iops"), ("bytes", "bps"))
+}
+_V2_LIMITS = {"riops": "read ios", "wiops": "write ios", "rbps": "read bytes", "wbps": "write bytes"}
+_V2_COUNTS = {
+    "rios": "read ios",
+    "wios": "write ios",
+    "dios": "discard ios",
+    "rbytes": "read bytes",
+    "wbytes": "write bytes",
+    "dbytes": "discard bytes",
+}
 
 
 def cgroup_name(path: str) -> str:
@@ -109,9 +133,6 @@ class Walk(NamedTuple):
     """Cgroup -> its counters of I/O as text, where walks are so seldom that the active ones matter."""
     spent_us: int = 0
     """CPU time of the walk."""
-
-
-T = TypeVar("T")
 
 
 def _aside(call: Callable[[], T]) -> Future[T]:
@@ -230,12 +251,7 @@ def _numbered(root: Path) -> Iterator[tuple[Path, int]]:
             waiting += ((Path(entry.path), entry.inode()) for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
-_DOCKER = "var/lib/docker/containers"
-_PODMAN = ("overlay-containers", "vfs-containers", "btrfs-containers")
 _KUBELET_LOGS, _KUBELET_PODS = "var/log/containers", "var/log/pods"
-_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
-_USER = re.compile(r"/user-(\d{1,10})\.slice/")
-_MAX_FILE = 4 << 20
 
 
 def container_name(cgroup: str, root: Path = Path("/")) -> str:
@@ -296,10 +312,6 @@ def _json(path: Path, owner: int | None = None) -> Any:
         return json.loads(regular(path, _MAX_FILE, owner))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-CgroupCounters = Mapping[str, "CountedCgroup"]
-"""Path -> counters of a cgroup."""
 
 
 class CountedCgroup(NamedTuple):
@@ -411,7 +423,6 @@ class CountedProcess(NamedTuple):
 
 ProcessCounters = Mapping[int, CountedProcess]
 """By pid."""
-_IO = re.compile(rb"^(?:read|write)_bytes: (\d{1,20})$", re.MULTILINE)
 
 
 class ProcessIos:
@@ -632,9 +643,6 @@ def full_walk(proc: Path, before: Mapping[Path, bytes] | None) -> Walk:
     return Walk(tuple(limited) if roots else None, tuple(active), counters, spent_us)
 
 
-_COUNTERS = {1: "blkio.throttle.io_serviced", 2: "io.stat"}
-
-
 def _look_at_active(last: Walk, limited: tuple[LimitedCgroup, ...]) -> Walk:
     """Look for limits of the cgroups with I/O, between two walks."""
     newly_limited = tuple(cgroup for cgroup in last.active if _is_limited(cgroup.path, cgroup.version))
@@ -680,22 +688,6 @@ def _is_limited(path: Path, version: int) -> bool:
     if version == 1:
         return any(text(path / name).strip() for name in _V1_LIMITS.values())
     return bool(text(path / "io.max").strip())
-
-
-_V1_LIMITS = {
-    f"{op} {counter}": f"blkio.throttle.{op}_{short}_device"
-    for op in _OPS
-    for counter, short in (("ios", "iops"), ("bytes", "bps"))
-}
-_V2_LIMITS = {"riops": "read ios", "wiops": "write ios", "rbps": "read bytes", "wbps": "write bytes"}
-_V2_COUNTS = {
-    "rios": "read ios",
-    "wios": "write ios",
-    "dios": "discard ios",
-    "rbytes": "read bytes",
-    "wbytes": "write bytes",
-    "dbytes": "discard bytes",
-}
 
 
 def _version_2(path: Path) -> tuple[_Values, _Values]:

@@ -127,6 +127,8 @@ Cumulative = tuple[int, int]
 """Total and weight, as in ContextValue, since any begin."""
 _Parsed = Iterator[tuple[str, int, int]]
 """Name, total and weight of a value; a weight of 0 means the time of the reading."""
+_SIZES = frozenset((*_NAMES_OF_PAGES.values(), "arc"))
+"""Values that are no counters: their readings are added up."""
 
 
 def monotonic_us() -> int:
@@ -610,10 +612,6 @@ class _File:
         for name, total, weight in self.parse(data):
             before_values = before.get(name, (0, 0)) if name in _SIZES else (0, 0)
             self.sums[name] = before_values[0] + total, before_values[1] + (weight or began_ns // 1000)
-
-
-_SIZES = frozenset((*_NAMES_OF_PAGES.values(), "arc"))
-"""Values that are no counters: their readings are added up."""
 
 
 def _psi(resource: str, *kinds: str) -> Callable[[bytes], _Parsed]:

@@ -34,6 +34,19 @@ from latmon_backends.kernel import block_devices, diskstats
 _STAT_BYTES, _INFLIGHT_BYTES = 512, 64
 _INFLIGHT_COLUMN = 8
 """In-flight in /sys/block/X/stat, column 12 of /proc/diskstats (Documentation/block/stat.rst)."""
+MOST_OPEN = 128
+"""Devices whose files are open at once: two each, of 1024 that a process may have. Others are opened for each read."""
+_QUIET = 64
+"""Passes without any I/O after which a device is quiet."""
+REACH_US = 5_000_000
+"""The longest time in either direction that a sample counts for; beyond it the depth is unknown."""
+_MOMENT_US = 1000
+BUDGET = 0.0045
+"""CPU seconds per second, of 0.005 allowed: the margin is for a pass that takes longer than those before it."""
+_MEMORY = 16
+"""Passes over which the cost of one is averaged."""
+_LEAST_REACH_US = 1_000_000
+"""Passes are 10 ms to 0.5 s apart unless they are expensive: after a longer gap the thread did not run."""
 
 
 class DepthGauge(NamedTuple):
@@ -96,10 +109,6 @@ def _column(line: bytes) -> int:
     return int(words[_INFLIGHT_COLUMN])
 
 
-MOST_OPEN = 128
-"""Devices whose files are open at once: two each, of 1024 that a process may have. Others are opened for each read."""
-_QUIET = 64
-"""Passes without any I/O after which a device is quiet."""
 _NAME, _COLUMN = 2, 11
 """Columns of /proc/diskstats: name and in-flight (Documentation/admin-guide/iostats.rst)."""
 
@@ -198,11 +207,6 @@ class Passes:
             busy.files.close()
 
 
-REACH_US = 5_000_000
-"""The longest time in either direction that a sample counts for; beyond it the depth is unknown."""
-_MOMENT_US = 1000
-
-
 @dataclass(frozen=True, slots=True)
 class Spent:
     """Milliseconds by depth since a device's first sample; `queued` is empty where it isn't known."""
@@ -271,10 +275,6 @@ def _gained(before: Mapping[int, int], after: Mapping[int, int], most: int) -> d
 
 
 SHORTEST_S, LONGEST_S = 0.010, 4.0
-BUDGET = 0.0045
-"""CPU seconds per second, of 0.005 allowed: the margin is for a pass that takes longer than those before it."""
-_MEMORY = 16
-"""Passes over which the cost of one is averaged."""
 
 
 class SamplingPace:
@@ -295,8 +295,6 @@ class SamplingPace:
         return self.step_s * (0.5 + self._chance())
 
 
-_LEAST_REACH_US = 1_000_000
-"""Passes are 10 ms to 0.5 s apart unless they are expensive: after a longer gap the thread did not run."""
 _ROUND, _ROUND_S = 8, 0.5
 """Quiet devices are read at every 8th pass, or more often where passes are rare."""
 

@@ -40,6 +40,12 @@ _RESTARTED_SHARE = 0.1
 _RESTARTED_IOS = 10_000
 """Counters that fell have begun again at 0 where they are at most this share of those before, and so few I/Os. A
 counter that fell a little has not: lxcfs adds up cgroups that may go, and then its sums fall by what those had."""
+_NONE = Completed(0, 0, 0, merged=0)
+_OLD = b"blk_mq_in_flight"
+_BESIDE = (b"blk_mq_in_flight_rw", b"blk_mq_in_driver_rw")
+"""Functions of the block layer: the symbol list has its functions where it lists one of these."""
+_UNUSED_SINCE = (6, 10)
+_RELEASE = re.compile(rb"(\d+)\.(\d+)")
 
 
 class DeviceNumber(NamedTuple):
@@ -51,7 +57,6 @@ class DeviceNumber(NamedTuple):
 
 UNNUMBERED = DeviceNumber(0, 0)
 """Number of all hidden disks: diskstats prints the one of their block device, which they don't have (NVMe paths)."""
-_NONE = Completed(0, 0, 0, merged=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +184,6 @@ def _forward(before: int, after: int, wrap: int) -> int | None:
     """Return `after - before`, over at most one wrap; None where that is half the range or more: it went backwards."""
     span = (after - before) % wrap
     return span if span < wrap // 2 else None
-
-
-_OLD = b"blk_mq_in_flight"
-_BESIDE = (b"blk_mq_in_flight_rw", b"blk_mq_in_driver_rw")
-"""Functions of the block layer: the symbol list has its functions where it lists one of these."""
-_UNUSED_SINCE = (6, 10)
-_RELEASE = re.compile(rb"(\d+)\.(\d+)")
 
 
 def column_has_queued(proc: Path, sys: Path) -> bool:

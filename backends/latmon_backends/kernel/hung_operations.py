@@ -80,38 +80,6 @@ _MOST_LATE_S = 0.9
 """A look is so much late at most, by chance: samples are 1 s apart, and the next one takes the result."""
 _SERVERS_SHARE, _LEAST_SERVERS_US = 200, 60_000_000
 """Servers of FUSE are looked for after so many times the CPU time that it takes, and once a minute at most."""
-
-
-class _Servers(NamedTuple):
-    """Servers of a kind."""
-
-    name: str
-    kinds: re.Pattern[str]
-    """The types of their file systems."""
-
-
-_FUSE, _NFS = _Servers("fuse", re.compile(r"fuse|fuseblk|fuse\..*")), _Servers("nfs", re.compile(r"nfs|nfs4"))
-_CEPH, _9P = _Servers("ceph", re.compile("ceph")), _Servers("9p", re.compile("9p"))
-_SERVERS: Mapping[bytes, _Servers] = MappingProxyType(
-    {
-        b"request_wait_answer": _FUSE,
-        b"fuse_direct_IO": _FUSE,
-        b"fuse_file_write_iter": _FUSE,
-        b"rpc_wait_bit_killable": _NFS,
-        b"nfs_wait_bit_killable": _NFS,
-        b"nfs_direct_wait": _NFS,
-        b"wait_for_response": _Servers("cifs", re.compile(r"cifs|smb3")),
-        b"ceph_mdsc_wait_request": _CEPH,
-        b"ceph_osdc_wait_request": _CEPH,
-        b"p9_client_rpc": _9P,
-        b"p9_virtio_request": _9P,
-    }
-)
-"""Function in which a thread waits for a server -> what kind of server.
-
-With O_DIRECT a thread waits in fuse_direct_IO() (fs/fuse/file.c) and nfs_direct_wait() (fs/nfs/direct.c); in
-fuse_file_write_iter() for the file's lock, which another write has until its answer comes.
-"""
 _PAGE_WAITS = frozenset(
     (
         b"folio_wait_bit_common",
@@ -150,6 +118,38 @@ _ELSEWHERE = Mount("", "", "", "")
 Key = TypeVar("Key")
 _Thread = tuple[str, str]
 """Numbers of the process and of the thread."""
+
+
+class _Servers(NamedTuple):
+    """Servers of a kind."""
+
+    name: str
+    kinds: re.Pattern[str]
+    """The types of their file systems."""
+
+
+_FUSE, _NFS = _Servers("fuse", re.compile(r"fuse|fuseblk|fuse\..*")), _Servers("nfs", re.compile(r"nfs|nfs4"))
+_CEPH, _9P = _Servers("ceph", re.compile("ceph")), _Servers("9p", re.compile("9p"))
+_SERVERS: Mapping[bytes, _Servers] = MappingProxyType(
+    {
+        b"request_wait_answer": _FUSE,
+        b"fuse_direct_IO": _FUSE,
+        b"fuse_file_write_iter": _FUSE,
+        b"rpc_wait_bit_killable": _NFS,
+        b"nfs_wait_bit_killable": _NFS,
+        b"nfs_direct_wait": _NFS,
+        b"wait_for_response": _Servers("cifs", re.compile(r"cifs|smb3")),
+        b"ceph_mdsc_wait_request": _CEPH,
+        b"ceph_osdc_wait_request": _CEPH,
+        b"p9_client_rpc": _9P,
+        b"p9_virtio_request": _9P,
+    }
+)
+"""Function in which a thread waits for a server -> what kind of server.
+
+With O_DIRECT a thread waits in fuse_direct_IO() (fs/fuse/file.c) and nfs_direct_wait() (fs/nfs/direct.c); in
+fuse_file_write_iter() for the file's lock, which another write has until its answer comes.
+"""
 
 
 class _FileId(NamedTuple):

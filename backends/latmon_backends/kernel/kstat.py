@@ -36,6 +36,31 @@ _MAX_VALUE = 256
 _WHOLE = re.compile(r"-?[0-9]{1,20}\Z")
 _REAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{0,20})?([eE][-+]?[0-9]{1,2})?\Z")
 _MAX_INSTANCE = 2**31
+VARIABLE = "LATMON_KSTAT"
+_USUAL = Path("/usr/bin/kstat")
+_TIMEOUT_S = 10
+Run = Callable[[tuple[str, ...]], bytes]
+"""Arguments -> standard output; UnavailableError where there is none."""
+_DISKS = ("-p", "-c", "disk")
+_IDENTITY = ("-p", "-c", "device_error")
+_WORD = 2**32
+_MAX = 2**63 - 1
+_WRONG = 2**31
+"""A gauge as high as this went below 0 (a driver that counts a completion twice)."""
+_SCSI_CHARS = 16
+"""Length of a KSTAT_DATA_CHAR from INQUIRY; it is not terminated, so other memory may follow."""
+_KINDS = {"md": "md", "lofi": "loop", "zfs": "other", "fd": "other", "ramdisk": "other"}
+"""Modules that are no disks; `zfs` is a pool, `md` a metadevice of Solaris Volume Manager."""
+_OVER_DISKS = ("md", "zfs")
+_OPTICAL = re.compile(r"\b(CD-?R|DVD|BD-?R)", re.IGNORECASE)
+"""Products of optical drives, which sd serves too and kstat does not mark."""
+EVERY_US = 10_000_000
+MAX_REPORTED = 64
+_WORDS = ("-p", "-c", "taskq")
+_OF_IO = re.compile(
+    r"_comp_thd$|^(qlc|emlxs|fcp|fct|fcoei|fp|mpt|mr_sas|lmrc|pmcs|sata|ahci|nvme|blkdev|vioblk|sd|ssd"
+    r"|scsi|vhci|iscsi|srpc|zio|zfs|zil|spa|metaslab|lofi|dmcrypt|nfs)(_|\d|$)"
+)
 
 
 class Id(NamedTuple):
@@ -120,13 +145,6 @@ def _id(module: bytes, instance: bytes, name: bytes) -> Id | None:
     return Id(clean(module, _MAX_NAME), number, clean(name, _MAX_NAME))
 
 
-VARIABLE = "LATMON_KSTAT"
-_USUAL = Path("/usr/bin/kstat")
-_TIMEOUT_S = 10
-Run = Callable[[tuple[str, ...]], bytes]
-"""Arguments -> standard output; UnavailableError where there is none."""
-
-
 def runner(environ: Mapping[str, str] = os.environ) -> Run:
     """Return a function that runs LATMON_KSTAT, else /usr/bin/kstat, else the one on the search path."""
     usual = _USUAL if VARIABLE not in environ and os.access(_USUAL, os.X_OK) else None
@@ -155,21 +173,6 @@ def output(words: tuple[str, ...], environ: Mapping[str, str] = os.environ, give
         text = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise UnavailableError(f"{name} failed: {text[-1] if text else f'exit code {done.returncode}'}.")
     return done.stdout
-
-
-_DISKS = ("-p", "-c", "disk")
-_IDENTITY = ("-p", "-c", "device_error")
-_WORD = 2**32
-_MAX = 2**63 - 1
-_WRONG = 2**31
-"""A gauge as high as this went below 0 (a driver that counts a completion twice)."""
-_SCSI_CHARS = 16
-"""Length of a KSTAT_DATA_CHAR from INQUIRY; it is not terminated, so other memory may follow."""
-_KINDS = {"md": "md", "lofi": "loop", "zfs": "other", "fd": "other", "ramdisk": "other"}
-"""Modules that are no disks; `zfs` is a pool, `md` a metadevice of Solaris Volume Manager."""
-_OVER_DISKS = ("md", "zfs")
-_OPTICAL = re.compile(r"\b(CD-?R|DVD|BD-?R)", re.IGNORECASE)
-"""Products of optical drives, which sd serves too and kstat does not mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,15 +317,6 @@ def _device(id_: Id, who: Mapping[str, str]) -> Device:
         serial=who.get("Serial No", "").strip(),
         timed=id_.module not in _OVER_DISKS,
     )
-
-
-EVERY_US = 10_000_000
-MAX_REPORTED = 64
-_WORDS = ("-p", "-c", "taskq")
-_OF_IO = re.compile(
-    r"_comp_thd$|^(qlc|emlxs|fcp|fct|fcoei|fp|mpt|mr_sas|lmrc|pmcs|sata|ahci|nvme|blkdev|vioblk|sd|ssd"
-    r"|scsi|vhci|iscsi|srpc|zio|zfs|zil|spa|metaslab|lofi|dmcrypt|nfs)(_|\d|$)"
-)
 
 
 class TaskqSampler:

@@ -41,6 +41,8 @@ _SAME_TIME_SHARE = 50
 """20 ms of an interval of one second; a wide one may differ by the same share."""
 _STARTING = 3
 """Most windows after a start whose counters may be late: the first ticks come while the reader prepares."""
+_SILENT_TICKS = 3
+Start = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +236,6 @@ def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
 
 
 _RESTARTS, _WITHIN_S = 3, 60.0
-_SILENT_TICKS = 3
-Start = Callable[[], Awaitable[None]]
 
 
 class ProbeSupervisor:

@@ -35,6 +35,31 @@ from latmon.support.paths import text
 from latmon.support.process import descendants, module_path, widen
 from latmon_backends.probe.process import LOOK_S, Child, Silence
 
+Values = Mapping[str, int | str]
+Start = Callable[[Sequence[str]], Awaitable[Child]]
+"""Starts words as a process; OSError where that is impossible."""
+MAX_MESSAGE = 16 * 1024
+"""Bytes of a request or an answer."""
+MAX_CHANGES = 512
+"""Devices in one request: their numbers fit into a message."""
+_ANSWER_S = 5.0
+"""Silence after which an answer is given up."""
+_PIPES = 3
+_GONE = 255
+STARTER = (*imports.CHECKED, "latmon_backends.root_helper")
+TRACED = "traced"
+"""A bpftrace program's map of traced devices: dev_t -> since when (CLOCK_BOOTTIME, ns) or 0, written while it runs."""
+ALL_DEVICES = 0
+"""Key of that map for all devices."""
+SAMPLE = (1 << 32) + 1
+"""Key of that map for the sample (`sampled()` in latmon/manifest.py): no device has this number."""
+MAX_MASK = 1023
+_KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
+"""A hash of integers, as fdinfo has it."""
+_RUN_TIME = 0
+_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_ATTRIBUTES = 128
+
 
 class AnyTool(Protocol):
     """bpftrace or DTrace: a frozen dataclass of the words that start it."""
@@ -45,9 +70,6 @@ class AnyTool(Protocol):
     def running(self, program: AnyProgram) -> list[str]:
         """Return the words that run a program behind the shim."""
         ...
-
-
-Values = Mapping[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +151,6 @@ class Launcher(Protocol):
     async def close(self) -> None: ...
 
 
-Start = Callable[[Sequence[str]], Awaitable[Child]]
-"""Starts words as a process; OSError where that is impossible."""
-
-
 class Direct:
     """Launcher with the rights of this process, or with `sudo -n` for the tool alone."""
 
@@ -166,17 +184,6 @@ class Direct:
 
     async def close(self) -> None:
         await self.count_time(on=False)
-
-
-MAX_MESSAGE = 16 * 1024
-"""Bytes of a request or an answer."""
-MAX_CHANGES = 512
-"""Devices in one request: their numbers fit into a message."""
-_ANSWER_S = 5.0
-"""Silence after which an answer is given up."""
-_PIPES = 3
-_GONE = 255
-STARTER = (*imports.CHECKED, "latmon_backends.root_helper")
 
 
 def needed() -> bool:
@@ -411,17 +418,6 @@ def _fdinfo(pid: int, proc: Path) -> Iterator[str]:
     yield from (text(file) for file in files)
 
 
-TRACED = "traced"
-"""A bpftrace program's map of traced devices: dev_t -> since when (CLOCK_BOOTTIME, ns) or 0, written while it runs."""
-ALL_DEVICES = 0
-"""Key of that map for all devices."""
-SAMPLE = (1 << 32) + 1
-"""Key of that map for the sample (`sampled()` in latmon/manifest.py): no device has this number."""
-MAX_MASK = 1023
-_KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
-"""A hash of integers, as fdinfo has it."""
-
-
 def may_open_maps() -> bool:
     """Return whether this process may open maps by their numbers, which takes CAP_SYS_ADMIN."""
     try:
@@ -480,11 +476,8 @@ def _map_name(fd: int) -> str:
 
 
 _UPDATE, _NEXT_MAP, _MAP_BY_ID, _INFO, _ENABLE_STATS = 2, 12, 14, 15, 32
-_RUN_TIME = 0
 _INFO_BYTES, _NAME_AT = 64, slice(24, 40)
 """struct bpf_map_info: six words, then the name."""
-_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
-_ATTRIBUTES = 128
 
 
 def open_stats() -> int:

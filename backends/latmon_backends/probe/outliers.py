@@ -39,6 +39,36 @@ _HIGHEST = 63
 # blk_fill_rwbs: a preflush's F, the op, then FUA, readahead, sync, meta and (6.11) atomic in this order.
 _RWBS = re.compile(r"(F(?=[RWDFNZ]))?(?:R|W|DE?|F|N|Z(?:RA|[A-Z]))(F)?(A)?(S)?(M)?U?")
 _LETTERS = ("preflush", "fua", "readahead", "sync", "meta")
+POLICIES = ("other", "fifo", "rr", "batch", "", "idle", "deadline", "ext")
+"""Scheduling policies by their numbers in include/uapi/linux/sched.h."""
+KTHREAD = 0x00200000
+"""PF_KTHREAD of task_struct.flags: the same since 2.6.25."""
+UNKNOWN_PRIORITY = -1
+_MAX_THREADS = 8192
+_FRESH_S = 10.0
+"""chrt and renice are rare; a read of /proc/TID/stat for each thread and tick is not."""
+_REAL_TIME = 100
+_AFTER_STATE = 4
+_SLACK_US = 1000
+"""Time between a wake-up and the request's own stamp: two programs, one interrupt."""
+_STAGES = {name: name.removesuffix("_us") for name in TIMES if name not in ("total_us", "unaccounted_us")}
+_MOST_WAITS = 32
+"""The longest of them: an I/O of seconds may wait for one thread hundreds of times, and a recording refuses 65."""
+_SOFTIRQ_THREADS = ("ksoftirqd/", "ktimers/")
+HOLD = 2
+"""Ticks that a record waits for the others."""
+MAX_WAITING = 10_000
+"""Records of one kind: 100 s of a probe's rate limit."""
+_BEGUN_NS = 5_000
+"""Both probes take a request's begin from its own stamp; the one by way of two times that are cut to whole us."""
+_DONE_NS = 50_000
+"""Two programs at one event, one after the other. A tag, and so a request's address, is used again well within 1 ms."""
+_SAME_NS = 1_000_000_000
+"""Two records of one request agree on its begin, which is unique: an interrupt may come between them, or the
+host of a virtual machine take its CPU away."""
+_COUNTING = ("always", "bios")
+"""Groups of the scripts that count I/Os above the threshold; the others add details."""
+Aged = list[tuple[int, Record]]
 
 
 def positions(bits: Mapping[str, int]) -> Mapping[str, int]:
@@ -61,16 +91,6 @@ def of_letters(rwbs: str) -> tuple[str, ...]:
     return tuple(word for word in WORDS if word in named)
 
 
-POLICIES = ("other", "fifo", "rr", "batch", "", "idle", "deadline", "ext")
-"""Scheduling policies by their numbers in include/uapi/linux/sched.h."""
-KTHREAD = 0x00200000
-"""PF_KTHREAD of task_struct.flags: the same since 2.6.25."""
-UNKNOWN_PRIORITY = -1
-_MAX_THREADS = 8192
-_FRESH_S = 10.0
-"""chrt and renice are rare; a read of /proc/TID/stat for each thread and tick is not."""
-_REAL_TIME = 100
-_AFTER_STATE = 4
 _FLAGS, _PRIORITY, _POLICY = 9 - _AFTER_STATE, 18 - _AFTER_STATE, 41 - _AFTER_STATE
 """Positions after the state, from the numbers of fields in proc_pid_stat(5)."""
 
@@ -150,14 +170,6 @@ def read(proc: Path, pid: int) -> Thread | None:
 
 def _policy(number: int | None) -> str:
     return POLICIES[number] if number is not None and 0 <= number < len(POLICIES) else ""
-
-
-_SLACK_US = 1000
-"""Time between a wake-up and the request's own stamp: two programs, one interrupt."""
-_STAGES = {name: name.removesuffix("_us") for name in TIMES if name not in ("total_us", "unaccounted_us")}
-_MOST_WAITS = 32
-"""The longest of them: an I/O of seconds may wait for one thread hundreds of times, and a recording refuses 65."""
-_SOFTIRQ_THREADS = ("ksoftirqd/", "ktimers/")
 
 
 @dataclass(slots=True, eq=False)
@@ -337,22 +349,6 @@ def late_wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threa
         policy=threads.of(pid).policy,
         instead_policy="" if instead is None else threads.of(instead).policy,
     )
-
-
-HOLD = 2
-"""Ticks that a record waits for the others."""
-MAX_WAITING = 10_000
-"""Records of one kind: 100 s of a probe's rate limit."""
-_BEGUN_NS = 5_000
-"""Both probes take a request's begin from its own stamp; the one by way of two times that are cut to whole us."""
-_DONE_NS = 50_000
-"""Two programs at one event, one after the other. A tag, and so a request's address, is used again well within 1 ms."""
-_SAME_NS = 1_000_000_000
-"""Two records of one request agree on its begin, which is unique: an interrupt may come between them, or the
-host of a virtual machine take its CPU away."""
-_COUNTING = ("always", "bios")
-"""Groups of the scripts that count I/Os above the threshold; the others add details."""
-Aged = list[tuple[int, Record]]
 
 
 @dataclass(frozen=True, slots=True)

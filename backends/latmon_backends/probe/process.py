@@ -56,6 +56,8 @@ _KILL_AFTER_S, _KILLED_S = 1.7, 10.0
 _MAX_NOISE, _MAX_NOISE_BYTES = 200, 1 << 24
 """Lines and bytes before the ready line that a tool, or a login shell on the way to it, may print and that can't be
 decoded; a line without an end is bytes alone."""
+LOOK_S = 1.0
+"""A reader waits at most so long at once; one look counts at most this silence."""
 
 
 def shimmed(
@@ -334,10 +336,6 @@ async def answer(words: Sequence[str], *, within_s: float, most: int) -> str:
     finally:
         await child.stop()
     return "\n".join((output[:most].decode("utf-8", "replace"), *complaints))
-
-
-LOOK_S = 1.0
-"""A reader waits at most so long at once; one look counts at most this silence."""
 
 
 class RefusedError(Exception):

@@ -60,6 +60,17 @@ ANY_TABLE = "a table"
 _TICK_WORDS = 4
 _DIGITS = 19
 """Fewer than a number that the kernel's clock could not reach."""
+_ON_TIME_US = 500_000
+_AHEAD_US = 1_000_000
+"""A stamp is taken before its line is read: one in the future, or before the last, is wrong."""
+WINDOW = 128
+"""Issues in a window; probes/linux/order_a.bt and order_c.bt have the same value."""
+MAX_ISSUES = 4096
+"""Kept for one interval, of all devices."""
+_Windows = dict[int, list[Issue]]
+_CLOCKS_US = 1_000
+"""Two scripts have stamps of two clocks, whose distance is measured from outside."""
+_BIOS = "bios"
 
 
 @dataclass(slots=True)
@@ -110,11 +121,8 @@ def stamped(words: list[str]) -> tuple[int, int] | None:
     return int(words[2]), int(words[3])
 
 
-_ON_TIME_US = 500_000
 _WIDE, _WIDE_US = 3, 3_000_000
 """After so many intervals, and so long, a tick is missing: a paused machine, or a tool that lost its ticks."""
-_AHEAD_US = 1_000_000
-"""A stamp is taken before its line is read: one in the future, or before the last, is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,13 +339,6 @@ def _keep(records: deque[Record] | list[Record], found_record: Record) -> bool:
     return True
 
 
-WINDOW = 128
-"""Issues in a window; probes/linux/order_a.bt and order_c.bt have the same value."""
-MAX_ISSUES = 4096
-"""Kept for one interval, of all devices."""
-_Windows = dict[int, list[Issue]]
-
-
 class IssueWindows:
     """Consecutive issues of each device, from records in any order.
 
@@ -393,8 +394,6 @@ _MOST_OPERATIONS, _MOST_NAMES, _NAME_BYTES = 1024, 6, 64
 """Slow operations kept for one interval; names of a path, and bytes of a name, that the script prints at most."""
 _MOST_LATE, _MOST_WAITS = 1024, 8
 """Late wake-ups that are kept for the operations that end after them, 100 a second at most; those of one operation."""
-_CLOCKS_US = 1_000
-"""Two scripts have stamps of two clocks, whose distance is measured from outside."""
 _LATE_US, _EXPLAINS = 1_000, 0.05
 """Delay, and share of an operation's time, from which on a late wake-up explains some of it."""
 
@@ -551,9 +550,6 @@ def _below(mount: str, path: str) -> str:
     above = f"{mount.rstrip('/')}/"
     shown = path.removesuffix(PATH_END) if path.endswith(PATH_END) else f"{path}…"
     return shown.removeprefix(above) if shown.startswith(above) else f"…/{shown.lstrip('/')}"
-
-
-_BIOS = "bios"
 
 
 @dataclass(frozen=True, slots=True)

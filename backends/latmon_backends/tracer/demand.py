@@ -56,6 +56,26 @@ SERVER_WAIT_US, LOCK_WAIT_US, WAITED_US = 20_000, 2_000, 1_500_000
 are a sign: of a fast server a thread is seldom seen waiting at two looks."""
 WAITS_FOR_SERVER = "programs wait for the server of a file system"
 WAITS_FOR_LOCK = "programs wait for a lock or a journal of a file system"
+LOOKED_S = 60.0
+"""The tracer runs for so long after the last screen that shows its numbers."""
+LOOKED_AT = "while this screen is open"
+_REASONS = 3
+"""A notice names so many."""
+IN_A_ROW = 2
+"""Measurements above the budget before anything is done: each is a second, and a burst is no load."""
+WORTH = 0.25
+"""A coarser sample is worth it where requests cause at least this share of the cost."""
+PAUSE_S = 300.0
+"""Switched off for so long, then tried again."""
+DEAR_S = 60.0
+"""Pause after a load that was too much for the budget, which may be a burst: a try of 10 s costs little of a minute."""
+GUESSED_NS = 5_000.0
+"""Per traced request: 3.8 us for the full split, and some for its interrupts and wake-ups."""
+TRACED_A_SECOND = 2_500
+"""I/Os from which on `--stages all` traces a sample: tracing must not take most of a fast disk's time."""
+CALL_NS = 50
+"""Time to call a program, which the kernel doesn't count as its run time: an empty raw tracepoint program takes 48 to
+60 ns of a system call, a `tracepoint:` program 105 ns and 20 for each other one (prctl(PR_SET_NAME), Linux 6.18)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +301,6 @@ def _duration_text(us: int) -> str:
     return f"{us / 1000:.4g} ms" if us >= WORTH_US else f"{us} us"
 
 
-LOOKED_S = 60.0
-"""The tracer runs for so long after the last screen that shows its numbers."""
-LOOKED_AT = "while this screen is open"
-_REASONS = 3
-"""A notice names so many."""
-
-
 @dataclass(frozen=True, slots=True)
 class Want:
     """Devices to trace, none named: all of them; and the reason, as the end of a sentence."""
@@ -351,20 +364,6 @@ def _reasons(suspects: Iterable[Suspect]) -> str:
 
 
 FACTOR, COARSEST = 4, 256
-IN_A_ROW = 2
-"""Measurements above the budget before anything is done: each is a second, and a burst is no load."""
-WORTH = 0.25
-"""A coarser sample is worth it where requests cause at least this share of the cost."""
-PAUSE_S = 300.0
-"""Switched off for so long, then tried again."""
-DEAR_S = 60.0
-"""Pause after a load that was too much for the budget, which may be a burst: a try of 10 s costs little of a minute."""
-GUESSED_NS = 5_000.0
-"""Per traced request: 3.8 us for the full split, and some for its interrupts and wake-ups."""
-
-
-TRACED_A_SECOND = 2_500
-"""I/Os from which on `--stages all` traces a sample: tracing must not take most of a fast disk's time."""
 
 
 def one_in(iops: float, before: int) -> int:
@@ -460,11 +459,6 @@ class Measured:
     """Percent of one CPU."""
     skipped: int | None = None
     """Runs that the kernel skipped since the programs were loaded."""
-
-
-CALL_NS = 50
-"""Time to call a program, which the kernel doesn't count as its run time: an empty raw tracepoint program takes 48 to
-60 ns of a system call, a `tracepoint:` program 105 ns and 20 for each other one (prctl(PR_SET_NAME), Linux 6.18)."""
 
 
 async def measure(launcher: Launcher, pids: Sequence[int], seconds: float = PHASE_S) -> tuple[Measured, ...]:

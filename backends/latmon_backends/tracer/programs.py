@@ -15,6 +15,9 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.process import RefusedError, RunningProbe
 from latmon_backends.probe.tick_protocol import OnDemandTicks
 
+OneProgram = TypeVar("OneProgram", bound=AnyProgram)
+_STEP_MS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -38,9 +41,6 @@ class TracerSample:
     lean: bool = False
     files: bool = True
     """Whether operations on files may be traced, where they are wanted."""
-
-
-OneProgram = TypeVar("OneProgram", bound=AnyProgram)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,6 @@ def stages_of(manifests: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the stages that scripts for requests measure; not the total, which the always-on probe has."""
     stages = {stage for manifest in manifests if manifest.group != "bios" for stage in manifest.stages}
     return tuple(sorted(stages - {"total"}))
-
-
-_STEP_MS = 200
 
 
 def pace(interval_ms: int, step_ms: int = _STEP_MS) -> dict[str, int | str]:

@@ -35,6 +35,17 @@ from latmon.support.units import part, spelled, whole
 OPS = ("read", "write")
 _ANY = (*OPS, "other")
 """In an imported text, whose tables may name no op."""
+_LOOK = Step("see on screen 4 what the slow I/Os have in common: size, LBA, flags, program, stage")
+_HARDWARE = (
+    Step(
+        "see whether they come at regular times, as with a scrub, a self-test or a poll of the drive's health",
+        commands=("smartctl -l selftest /dev/DEVICE",),
+    ),
+    Step(
+        "look for retries and timeouts in the kernel's log, and for errors of the drive",
+        commands=("dmesg | tail -n 50", "smartctl -x /dev/DEVICE"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -185,18 +196,6 @@ def _kind(facts: Facts, far: FarMode, limits: Thresholds) -> Iterator[Fact]:
         )
         yield Fact("larger", large, text, "ios", len(outliers))
 
-
-_LOOK = Step("see on screen 4 what the slow I/Os have in common: size, LBA, flags, program, stage")
-_HARDWARE = (
-    Step(
-        "see whether they come at regular times, as with a scrub, a self-test or a poll of the drive's health",
-        commands=("smartctl -l selftest /dev/DEVICE",),
-    ),
-    Step(
-        "look for retries and timeouts in the kernel's log, and for errors of the drive",
-        commands=("dmesg | tail -n 50", "smartctl -x /dev/DEVICE"),
-    ),
-)
 
 RULE = Rule(
     "bimodal-tail",

@@ -67,6 +67,27 @@ _KINDS = {WORKER: "kernel thread", STAGE: "completion thread"}
 """Stage -> what the thread that I/Os wait for in it is called."""
 _JOINED = {WORKER: "a worker", STAGE: "a completion thread", SOFTIRQ: "ksoftirqd"}
 """Stage -> the thread that waits in it beside another one."""
+ID = "completion-wakeup"
+_EXPLAINS = 2
+"""A thread explains a mean wait of at most so many times its own longest wait."""
+_NEAR = 2
+"""A device with at least 1/_NEAR of the greatest count of I/Os may be the one that the finding names."""
+_UNBOUND_POOL = re.compile(r"kworker/u\d+(?=:)")
+_OF_DRIVER = re.compile(r"(\w+?)\d*_(?:channel|thread|taskq)")
+"""A completion thread's name: driver and instance of the HBA first, as in emlxs0_channel3."""
+_EMLXS = (
+    "; known: Emulex' emlxs, bug 23075272 (emlxs completion thread model can affect performance on busy systems), "
+    "patched in Solaris 11.3 SRU 8.7.0 (package driver/fc/emlxs), which made the waits shorter; a QLogic HBA had none"
+)
+_KBLOCKD = re.compile(r"kworker/\d+:\d+H")
+_FAR = 10
+"""Half of all I/Os are so many times faster than slow ones that wait for a late thread."""
+_UNSPLIT = "the wait of each I/O is not known: tier C has it in queue and hba (tier A: the stage worker)"
+_CPUMASK = "/sys/devices/virtual/workqueue/cpumask"
+_REFUTED = (
+    "wake-ups of that thread (screen 5) that are short while the I/Os are slow: then it runs for long, or "
+    "other I/Os are before them in its queue"
+)
 
 
 class LateThread(NamedTuple):
@@ -174,29 +195,8 @@ def _of_waits(facts: Facts, host: str, waits: list[Wait]) -> LateThread:
     )
 
 
-ID = "completion-wakeup"
-_EXPLAINS = 2
-"""A thread explains a mean wait of at most so many times its own longest wait."""
-_NEAR = 2
-"""A device with at least 1/_NEAR of the greatest count of I/Os may be the one that the finding names."""
 _KWORKER, _UNBOUND = "kworker/", "kworker/u"
 """Beginnings of the names of threads that workqueues share; the latter aren't of one CPU."""
-_UNBOUND_POOL = re.compile(r"kworker/u\d+(?=:)")
-_OF_DRIVER = re.compile(r"(\w+?)\d*_(?:channel|thread|taskq)")
-"""A completion thread's name: driver and instance of the HBA first, as in emlxs0_channel3."""
-_EMLXS = (
-    "; known: Emulex' emlxs, bug 23075272 (emlxs completion thread model can affect performance on busy systems), "
-    "patched in Solaris 11.3 SRU 8.7.0 (package driver/fc/emlxs), which made the waits shorter; a QLogic HBA had none"
-)
-_KBLOCKD = re.compile(r"kworker/\d+:\d+H")
-_FAR = 10
-"""Half of all I/Os are so many times faster than slow ones that wait for a late thread."""
-_UNSPLIT = "the wait of each I/O is not known: tier C has it in queue and hba (tier A: the stage worker)"
-_CPUMASK = "/sys/devices/virtual/workqueue/cpumask"
-_REFUTED = (
-    "wake-ups of that thread (screen 5) that are short while the I/Os are slow: then it runs for long, or "
-    "other I/Os are before them in its queue"
-)
 
 
 class _DelayedIos(NamedTuple):

@@ -33,6 +33,30 @@ from latmon.model.frame import Device
 from latmon.support.units import counted, spelled
 
 ID = "device-disagrees"
+_BAD_STATES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "state": frozenset(
+            (
+                *("blocked", "created-blocked", "quiesce", "offline", "transport-offline", "cancel", "deleted"),  # SCSI
+                *("resetting", "connecting", "deleting", "deleting (no IO)", "dead"),  # NVMe
+            )
+        ),
+        "access_state": frozenset(("standby", "unavailable", "offline", "transitioning")),
+        "ana_state": frozenset(("inaccessible", "persistent-loss", "change")),
+    }
+)
+"""Words of scsi_sysfs.c, nvme/host/sysfs.c and nvme/host/multipath.c. A word that isn't here says nothing."""
+_WARNINGS = (
+    "few spare blocks",
+    "temperature is beyond a threshold",
+    "reliability is degraded",
+    "read-only",
+    "the backup of volatile memory failed",
+    "persistent memory is read-only or unreliable",
+)
+"""Bits of critical_warning, from the lowest on (NVMe base specification, SMART log)."""
+_PARTS = ("link_speed", "link_width")
+_REFUTED = "the reports stay as they are while the latency changes: the link and the errors are old and harmless"
 
 
 class _Counter(NamedTuple):
@@ -64,30 +88,6 @@ _COUNTERS: Mapping[str, _Counter] = MappingProxyType(
     }
 )
 """ioerr_cnt counts commands of monitors that a drive doesn't know as well, so that a few say nothing."""
-_BAD_STATES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "state": frozenset(
-            (
-                *("blocked", "created-blocked", "quiesce", "offline", "transport-offline", "cancel", "deleted"),  # SCSI
-                *("resetting", "connecting", "deleting", "deleting (no IO)", "dead"),  # NVMe
-            )
-        ),
-        "access_state": frozenset(("standby", "unavailable", "offline", "transitioning")),
-        "ana_state": frozenset(("inaccessible", "persistent-loss", "change")),
-    }
-)
-"""Words of scsi_sysfs.c, nvme/host/sysfs.c and nvme/host/multipath.c. A word that isn't here says nothing."""
-_WARNINGS = (
-    "few spare blocks",
-    "temperature is beyond a threshold",
-    "reliability is degraded",
-    "read-only",
-    "the backup of volatile memory failed",
-    "persistent memory is read-only or unreliable",
-)
-"""Bits of critical_warning, from the lowest on (NVMe base specification, SMART log)."""
-_PARTS = ("link_speed", "link_width")
-_REFUTED = "the reports stay as they are while the latency changes: the link and the errors are old and harmless"
 
 
 class _Remark(NamedTuple):

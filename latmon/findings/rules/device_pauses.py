@@ -42,6 +42,11 @@ _REFUTED = (
     "an I/O of it that completes in a pause; a program or a freeze that holds its I/Os (a frozen file system, a "
     "suspended volume); or no I/O before each pause: a disk that spins up"
 )
+_HYPERVISOR = Step(
+    "in a virtual machine: see in the hypervisor's log whether it was suspended then, for a snapshot or a migration, "
+    "and how its storage was",
+    commands=("grep ^cpu /proc/stat",),
+)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -215,13 +220,6 @@ def _steps(facts: Facts, group: PauseGroup) -> Iterator[Step]:
         return
     steps = _sun_steps() if facts.is_sun else _drive_steps(device)
     yield from hardware_steps(facts, device, steps)
-
-
-_HYPERVISOR = Step(
-    "in a virtual machine: see in the hypervisor's log whether it was suspended then, for a snapshot or a migration, "
-    "and how its storage was",
-    commands=("grep ^cpu /proc/stat",),
-)
 
 
 def _sun_steps() -> Iterator[Step]:

@@ -61,6 +61,22 @@ _REFUTED_MOUNT = "the writes are as slow after the file system is mounted withou
 _SMALL_BYTES, _OFTEN_PER_S, _MOST_OF_SYNCS = 65_536, 5.0, 0.5
 """Bytes that the device writes for a sync at most, and syncs of one program a second at least, from which on it is told
 to sync less often; it has that share of the syncs."""
+_SYNCHRONOUS = MappingProxyType(
+    {
+        "": (_SYNC,),
+        "sync": (_SYNC, "write", "rename", "unlink"),
+        "dirsync": (_SYNC, "rename", "unlink"),
+    }
+)
+"""Option of a mount -> the operations that end only when their changes are on the device. Few opens make a file."""
+_WAITED = {
+    "cached": "the thread did not sleep",
+    "device": "the thread issued I/O and slept, for that I/O, a lock or a CPU",
+    "unknown": "the thread slept without I/O of its own, such as for the journal's",
+}
+_DEVICE = Step(
+    "use a device whose cache survives a power failure: a flush costs it nothing; or put the log on a device of its own"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +168,6 @@ def _of_files(facts: Facts) -> Iterator[_Syncs]:
             share=us / max(whole_us, 1),
             row=row,
         )
-
-
-_SYNCHRONOUS = MappingProxyType(
-    {
-        "": (_SYNC,),
-        "sync": (_SYNC, "write", "rename", "unlink"),
-        "dirsync": (_SYNC, "rename", "unlink"),
-    }
-)
-"""Option of a mount -> the operations that end only when their changes are on the device. Few opens make a file."""
 
 
 def _option(facts: Facts, its: FileSystem) -> str:
@@ -362,13 +368,6 @@ def _late_facts(its: FileSystem, resume: Histogram) -> Iterator[Fact]:
     yield from duration_facts(("resume_us", resume.mean, f"{text} took", resume.count))
 
 
-_WAITED = {
-    "cached": "the thread did not sleep",
-    "device": "the thread issued I/O and slept, for that I/O, a lock or a CPU",
-    "unknown": "the thread slept without I/O of its own, such as for the journal's",
-}
-
-
 def _steps(facts: Facts, syncs: _Syncs, syncer: _Syncer | None, *, is_late: bool) -> Iterator[Step]:
     its = syncs.file_system
     if syncs.option:
@@ -410,11 +409,6 @@ def _mount_steps(mount: str, option: str) -> Iterator[Step]:
             "mount without it: unmount, and mount again without dirsync",
             "names that were created or changed in the last seconds are lost when the host fails",
         )
-
-
-_DEVICE = Step(
-    "use a device whose cache survives a power failure: a flush costs it nothing; or put the log on a device of its own"
-)
 
 
 RULE = Rule(

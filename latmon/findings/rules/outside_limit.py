@@ -81,6 +81,10 @@ COUNTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Counters in us of Amazon's log page 0xD0, by nvme-cli's names (Amazon EBS User Guide, detailed performance
 statistics: time in which demand exceeded what is provisioned): whose limit it is, and of what."""
+_REFUTED = (
+    "a rate that changes with the size, the order or the op of the I/Os: then the device is full; or a program that "
+    "issues as many I/Os per second by itself: then they take as long with fewer in flight"
+)
 
 
 class _Held(NamedTuple):
@@ -268,12 +272,6 @@ def _followed(plateau: Plateau, low: Level, high: Level) -> str:
     if not plateau.mixes_sizes:
         return f"{_a(plateau)} takes {few} and {more}"
     return f"an I/O of {show_size(low.size)} takes {few}, one of {show_size(high.size)} {more}"
-
-
-_REFUTED = (
-    "a rate that changes with the size, the order or the op of the I/Os: then the device is full; or a program that "
-    "issues as many I/Os per second by itself: then they take as long with fewer in flight"
-)
 
 
 def _evidence(facts: Facts, held: _Held) -> Iterator[Fact]:

@@ -55,6 +55,27 @@ from latmon.support.units import part, spelled
 ID = "peer-outlier"
 TIMES = "times_peers"
 """Name of the fact with the ratio that its sentences have."""
+OPS = ("read", "write")
+"""Ops that are compared; the time of flushes and discards depends on the drive, and some devices get none."""
+_DIGITS = 2
+"""Significant digits of `one read in 120`."""
+_LOOK = Step("see on the stages screen where its slow I/Os spend their time that its peers' don't")
+_COMPARE = Step(
+    "compare it with a peer: firmware, link speed and width, errors",
+    commands=(
+        "smartctl -x /dev/DEVICE",
+        "nvme smart-log /dev/DEVICE",
+        "lspci -vv",
+    ),
+)
+_HANDLERS = Step(
+    "see which other handlers share its interrupt vector, on the interrupts screen too",
+    commands=("cat /proc/interrupts",),
+)
+_MOVE = Step(
+    "move it to a peer's slot, if the cause is still unknown: the tail goes with the drive or stays with the slot",
+    "the drive is away while it is moved; what is built on it runs without its redundancy",
+)
 
 
 class Level(NamedTuple):
@@ -271,12 +292,8 @@ def _lasting(group: DriveGroup, name: str, blocks: Mapping[str, int], least: flo
     return blocks[name] if chance(blocks[name], sum(blocks.values()), part) * len(drives) < least else 0
 
 
-OPS = ("read", "write")
-"""Ops that are compared; the time of flushes and discards depends on the drive, and some devices get none."""
 _NUMBERS = {2: "half of its {op}s take", 10: "one {op} in ten takes"}
 _NUMBERS |= {100: "one {op} in a hundred takes", 1000: "one {op} in a thousand takes"}
-_DIGITS = 2
-"""Significant digits of `one read in 120`."""
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -402,24 +419,6 @@ def _stripe(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
             text = f"{volume.name} is built on it and on {len(members) - 1:,} of its peers: it waits for the slowest"
             yield Fact("built_on_it", volume.name, text)
 
-
-_LOOK = Step("see on the stages screen where its slow I/Os spend their time that its peers' don't")
-_COMPARE = Step(
-    "compare it with a peer: firmware, link speed and width, errors",
-    commands=(
-        "smartctl -x /dev/DEVICE",
-        "nvme smart-log /dev/DEVICE",
-        "lspci -vv",
-    ),
-)
-_HANDLERS = Step(
-    "see which other handlers share its interrupt vector, on the interrupts screen too",
-    commands=("cat /proc/interrupts",),
-)
-_MOVE = Step(
-    "move it to a peer's slot, if the cause is still unknown: the tail goes with the drive or stays with the slot",
-    "the drive is away while it is moved; what is built on it runs without its redundancy",
-)
 
 RULE = Rule(
     ID,

@@ -58,6 +58,14 @@ _REFUTED = (
     "the same writes are as slow in order of their sectors, or a device with a cache that survives a power failure is "
     "as slow"
 )
+_HARDWARE = (
+    Step(
+        "turn on the write cache of the controller, if a battery or flash keeps it, or of the array",
+        "without battery or flash, data that was synced is lost when the power fails",
+    ),
+    Step("give the file system a journal on another device"),
+    Step("move these files to an SSD, or from RAID 5 or 6 to RAID 10: parity takes two reads and two writes each"),
+)
 
 
 class _Small(NamedTuple):
@@ -185,16 +193,6 @@ def _steps(facts: Facts, device: str) -> Iterator[Step]:
         yield ELSEWHERE
     else:
         yield from hardware_steps(facts, device, _HARDWARE)
-
-
-_HARDWARE = (
-    Step(
-        "turn on the write cache of the controller, if a battery or flash keeps it, or of the array",
-        "without battery or flash, data that was synced is lost when the power fails",
-    ),
-    Step("give the file system a journal on another device"),
-    Step("move these files to an SSD, or from RAID 5 or 6 to RAID 10: parity takes two reads and two writes each"),
-)
 
 
 RULE = Rule(

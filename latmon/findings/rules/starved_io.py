@@ -45,6 +45,17 @@ from latmon.support.units import spelled
 
 OPS = ("read", "write", "flush")
 """Ops that may starve; not discards and commands of the drive itself (a format, a self-test), which may be slow."""
+_BEFORE_COMPLETION = (*ABOVE_DRIVER, "hba")
+_S = 1_000_000
+_COUNTED = 0.9
+"""Least share of the window whose depths a probe timed."""
+_PART = 0.1
+"""Least share of the most I/Os in flight: a smaller one may be an error of the depths."""
+ID = "starved-io"
+WAITING = "waiting"
+"""Name of the fact with the least number of I/Os in flight that have waited too long, where nothing follows I/Os."""
+_REFUTED = "an order of issue without overtaking, or a device error that is retried (the kernel's log)"
+_IDLE = "; or a program of the idle class, which is meant to wait (ionice)"
 
 
 class SilentDevice(NamedTuple):
@@ -94,10 +105,6 @@ def _quiet_us(facts: Facts, name: str) -> int:
 def _of_flow(block: Block, flow: Flow) -> Iterator[Completed]:
     """Yield the completions by the kernel's and the probe's counters."""
     yield from (done for table in (block[KERNEL], block[SEEN]) if (done := table.get(flow)) is not None)
-
-
-_BEFORE_COMPLETION = (*ABOVE_DRIVER, "hba")
-_S = 1_000_000
 
 
 class StarvedRequest(NamedTuple):
@@ -287,12 +294,6 @@ class StarvedBound(NamedTuple):
     """Whether more wait above the driver than there are."""
 
 
-_COUNTED = 0.9
-"""Least share of the window whose depths a probe timed."""
-_PART = 0.1
-"""Least share of the most I/Os in flight: a smaller one may be an error of the depths."""
-
-
 def bound_of(facts: Facts, name: str, limits: Thresholds) -> StarvedBound | None:
     """Return how many I/Os have waited too long, by Little's law; None where none certainly has.
 
@@ -364,13 +365,6 @@ def unsorting(device: Device) -> Iterator[Step]:
             "more seeks; undone by the old value (16); lower read_expire and write_expire have the same effect",
             (setting(f"{at}/iosched/fifo_batch", 1),),
         )
-
-
-ID = "starved-io"
-WAITING = "waiting"
-"""Name of the fact with the least number of I/Os in flight that have waited too long, where nothing follows I/Os."""
-_REFUTED = "an order of issue without overtaking, or a device error that is retried (the kernel's log)"
-_IDLE = "; or a program of the idle class, which is meant to wait (ionice)"
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:

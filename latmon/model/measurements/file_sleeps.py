@@ -9,6 +9,11 @@ from latmon.model.frame import JOURNAL, LOCK, SERVER
 from latmon.model.measurements.server_waits import WaitedTime
 from latmon.model.table import DEVICE, MOUNT, PRIVATE_TEXT, TEXT, Meaning, Part, Table, Unit, count, record_of_counts
 
+LOG_SPACE = "log space"
+SLEEP_CAUSES = (LOCK, JOURNAL, LOG_SPACE, SERVER)
+"""Parts of FILE_PARTS that the kernel function in which a thread sleeps, and its callers, tell. `log space`: of the
+part `journal`, the waits for room in a log that is full; `journal`: the others, for a transaction or its commit."""
+
 
 class FileSleep(NamedTuple):
     """Key of the sleeps of a process in one kind of operation on a file."""
@@ -30,10 +35,6 @@ class FileSleep(NamedTuple):
     """NAME/PID."""
 
 
-LOG_SPACE = "log space"
-SLEEP_CAUSES = (LOCK, JOURNAL, LOG_SPACE, SERVER)
-"""Parts of FILE_PARTS that the kernel function in which a thread sleeps, and its callers, tell. `log space`: of the
-part `journal`, the waits for room in a log that is full; `journal`: the others, for a transaction or its commit."""
 FILE_SLEEPS = Table(
     "file_sleeps",
     FileSleep,

@@ -11,6 +11,8 @@ from latmon.model.histogram import Histogram
 from latmon.model.table import Meaning, Part, Table, Unit, fact, record
 
 UNKNOWN_IRQ = -1
+_IRQ = Part(lowest=UNKNOWN_IRQ, highest=1 << 32)
+_NAME = Part(Meaning.NAME)
 
 
 class Handler(NamedTuple):
@@ -45,8 +47,6 @@ class HandlerRuns:
     """CPUs of these that the controller chose (effective_affinity_list): one with MSI on x86; empty when not known."""
 
 
-_IRQ = Part(lowest=UNKNOWN_IRQ, highest=1 << 32)
-_NAME = Part(Meaning.NAME)
 HANDLERS = Table(
     "irqs",
     Handler,

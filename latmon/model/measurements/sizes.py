@@ -10,6 +10,8 @@ from latmon.model.table import DEVICE, OP, Part, Table, always
 
 SIZE_BITS = 2
 """Four buckets per octave for latencies by size, of which there are ten times as many as by device."""
+_LARGEST = 20
+"""Exponent of the largest size with a class of its own: 1 MiB."""
 
 
 class SizeClass(NamedTuple):
@@ -19,10 +21,6 @@ class SizeClass(NamedTuple):
     op: str
     upto: int
     """A power of two; the smallest has all sizes up to it. 0: larger than the largest."""
-
-
-_LARGEST = 20
-"""Exponent of the largest size with a class of its own: 1 MiB."""
 
 
 def _largest_of(exponent: int) -> int:

@@ -11,6 +11,9 @@ from latmon.model.frame import Outlier, Thread
 from latmon.model.histogram import Histogram
 from latmon.model.table import MAX_PID, TEXT, Cell, Meaning, Part, Table, Unit, Value, always, fact, named
 
+_PID = Part(Meaning.THREAD_NUMBER, highest=MAX_PID)
+_PRIORITY = 1 << 16
+
 
 class ThreadNumber(NamedTuple):
     """Key of the wake-ups of a thread."""
@@ -49,8 +52,6 @@ def _split(woken: Wakeups) -> tuple[Any, ...]:
     )
 
 
-_PID = Part(Meaning.THREAD_NUMBER, highest=MAX_PID)
-_PRIORITY = 1 << 16
 WAKEUPS = Table(
     "wakeups",
     ThreadNumber,

@@ -74,6 +74,16 @@ _RESULTS: Mapping[Where, str] = {
     "untested": "not tested",
 }
 _BRIEF_KEYS = (Span("N", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
+_VALUE = 9
+"""Cells of a column of a sweep."""
+_NAME = (7, 22)
+"""Least and most cells of the name of a row."""
+_FIRST = ("p99", "p50", "IOPS", "max")
+"""Columns of a sweep that a narrow panel shows, in this order."""
+_BAR = 12
+_BESIDE = 36
+"""Least cells of a latency axis that is drawn beside the values instead of below them."""
+_MARK_ROLES = {"5": "text", "9": "strong", "M": "accent"}
 
 
 def panel(
@@ -248,18 +258,6 @@ def strip(side: Histogram, ends: tuple[int, int], ink: Ink, cells: int, most: in
     for index, n in fine(side).items():
         sums[min(max((index - ends[0]) * cells // (ends[1] - ends[0]), 0), cells - 1)] += n
     return runs(ink.cell(level(n, most, ink.levels)) if n else (" ", "text") for n in sums)
-
-
-_VALUE = 9
-"""Cells of a column of a sweep."""
-_NAME = (7, 22)
-"""Least and most cells of the name of a row."""
-_FIRST = ("p99", "p50", "IOPS", "max")
-"""Columns of a sweep that a narrow panel shows, in this order."""
-_BAR = 12
-_BESIDE = 36
-"""Least cells of a latency axis that is drawn beside the values instead of below them."""
-_MARK_ROLES = {"5": "text", "9": "strong", "M": "accent"}
 
 
 def _sweep_panel(report: SweepReport, selection: Selection, width: int, room: int) -> list[Line]:

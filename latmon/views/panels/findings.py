@@ -59,6 +59,8 @@ _OF_DEVICE = 4
 """Most lines of the finding on a panel of a device."""
 _MIN_DETAIL = 9
 """Least lines of the evidence, where the list needs more than the rest."""
+_WHOLE_US = 55_000_000
+"""From this time on, a window counts as a whole minute: one block may be missing."""
 
 
 def of_device(view: ViewState, device: str, width: int) -> list[Line]:
@@ -361,10 +363,6 @@ def _command(command: str, width: int) -> list[Line]:
     if note and fits:
         lines[-1] = (*lines[-1], Span(note, "dim"))
     return lines if fits else [*lines, (Span(f"{'':9}"), Span(note.strip(), "dim"))]
-
-
-_WHOLE_US = 55_000_000
-"""From this time on, a window counts as a whole minute: one block may be missing."""
 
 
 def findings_panel(view: ViewState, width: int, room: int) -> list[Line]:

@@ -55,6 +55,8 @@ _SHORT = 3
 _IDLE_NAMED = 6
 """Idle devices that are named."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
+_AXIS = "axis"
+"""Title of the column of bars before it has the labels of its axis."""
 
 
 def in_flight_lines(
@@ -240,10 +242,6 @@ def _sector(io: Aged) -> str:
 
 _WIDE, _LONG = 90, 16
 """Width from which on there is room for a long title; cells of a device's name at most."""
-
-
-_AXIS = "axis"
-"""Title of the column of bars before it has the labels of its axis."""
 
 
 def _with_axis(placed: Placed[Aged], oldest_us: int) -> Placed[Aged]:

@@ -65,6 +65,37 @@ _NUMBERED, _GLYPHS = 4, 24
 """Number of CPUs up to which each has a number on every screen; least cells of the glyphs of more CPUs."""
 _NUMBER, _MOST_GLYPHS = _CELL + 1, 4
 """Cells of a CPU with a number, and at most with a glyph; a blank is the last one of several."""
+_SLOW_SHARE = 0.5
+_PLACE_OF_CPU = 3
+_REAL_TIME = 100
+_NICE_0 = 120
+IDLE = "none was busy"
+_LOOPS = "permanent loops"
+"""Note at a queue whose threads run endless tasks: it has no latency."""
+PARTS = ("softirqs", "handlers", "wake-ups")
+_PART_OF = {"raised": "softirqs", "interrupt": "handlers", "woken": "wake-ups"}
+"""What the bar of a culprit begins with -> the table of what was late."""
+TASKQS = "task queues"
+"""Another table, where the kernel has task queues: illumos and Solaris."""
+_WOKEN = "woken to running; "
+_ABOUT = {
+    "softirqs": (
+        "delay from raise to entry, its p99 on each CPU; ran in irq, tick, or a task (ksoftirqd)",
+        "delay from raise to entry; ran in irq, tick, or a task (ksoftirqd)",
+        "ran in irq, tick, or a task (ksoftirqd)",
+    ),
+    "handlers": ("wait/s: time per second that other handlers ran before it", "wait/s: others ran before it"),
+    TASKQS: (
+        "waiting: no thread began them; run: a task's mean, no wait in it; a higher prio runs first",
+        "waiting: no thread began them; run: a task's mean, no wait in it",
+    ),
+}
+_LEAST = 3
+"""Lines of a table: title, column titles, one row."""
+_SECOND_US = 1e6
+_MIN_MAP = 10
+_CULPRIT_FROM = 12
+"""Lines from which on the culprit is above the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +228,6 @@ def _glyph(us: int | None, ink: Ink) -> tuple[str, str]:
     return (" ", "text") if us is None else ink.cell(max(1, level(max(us, 1), _TOP_US, ink.levels)))
 
 
-_SLOW_SHARE = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class HandlerRow:
     """One irqaction over the window."""
@@ -295,7 +323,6 @@ HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("shared with", 11, lambda r, _: ", ".join(r.runs.shared_with), rank=1, right=False, most=60, role="dim"),
 )
 _CPU: Field[HandlerRow] = Field("CPU", 4, _cpus_of, rank=1, most=14)
-_PLACE_OF_CPU = 3
 
 
 def handler_fields(rows: Iterable[HandlerRow]) -> tuple[Field[HandlerRow], ...]:
@@ -303,10 +330,6 @@ def handler_fields(rows: Iterable[HandlerRow]) -> tuple[Field[HandlerRow], ...]:
     if not any(row.runs.affinity or row.runs.effective_affinity for row in rows):
         return HANDLER_FIELDS
     return (*HANDLER_FIELDS[:_PLACE_OF_CPU], _CPU, *HANDLER_FIELDS[_PLACE_OF_CPU:])
-
-
-_REAL_TIME = 100
-_NICE_0 = 120
 
 
 def wakeup_rows(threads: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
@@ -362,11 +385,6 @@ WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
 )
 
 
-IDLE = "none was busy"
-_LOOPS = "permanent loops"
-"""Note at a queue whose threads run endless tasks: it has no latency."""
-
-
 def _rate(taskq_sum: TaskqSum) -> str:
     return UNKNOWN if taskq_sum.last.loops or taskq_sum.per_second is None else rate(taskq_sum.per_second)
 
@@ -387,28 +405,6 @@ _TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
     Field("run", TIME, lambda s, _: _mean(s)),
     Field("", 15, lambda s, _: _LOOPS if s.last.loops else "", rank=1, right=False, role="dim"),
 )
-
-
-PARTS = ("softirqs", "handlers", "wake-ups")
-_PART_OF = {"raised": "softirqs", "interrupt": "handlers", "woken": "wake-ups"}
-"""What the bar of a culprit begins with -> the table of what was late."""
-TASKQS = "task queues"
-"""Another table, where the kernel has task queues: illumos and Solaris."""
-_WOKEN = "woken to running; "
-_ABOUT = {
-    "softirqs": (
-        "delay from raise to entry, its p99 on each CPU; ran in irq, tick, or a task (ksoftirqd)",
-        "delay from raise to entry; ran in irq, tick, or a task (ksoftirqd)",
-        "ran in irq, tick, or a task (ksoftirqd)",
-    ),
-    "handlers": ("wait/s: time per second that other handlers ran before it", "wait/s: others ran before it"),
-    TASKQS: (
-        "waiting: no thread began them; run: a task's mean, no wait in it; a higher prio runs first",
-        "waiting: no thread began them; run: a task's mean, no wait in it",
-    ),
-}
-_LEAST = 3
-"""Lines of a table: title, column titles, one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,12 +585,6 @@ def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *
     role = "accent" if focused else "strong"
     caption = next((f"  {text}" for text in about if len(text) <= room), "")
     return heading((Span(f" {part}", role), Span(rows_text), Span(caption, "dim")), width)
-
-
-_SECOND_US = 1e6
-_MIN_MAP = 10
-_CULPRIT_FROM = 12
-"""Lines from which on the culprit is above the tables."""
 
 
 def tables(view: ViewState) -> InterruptTables:

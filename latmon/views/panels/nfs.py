@@ -14,17 +14,6 @@ from latmon.views.units import count
 
 _ROWS = 4
 """Rows; one in a low panel."""
-
-
-class _TimedCalls(NamedTuple):
-    """Calls of an NFS operation on a mount, with the seconds of the window."""
-
-    op: str
-    mount: str
-    calls: NfsCalls
-    seconds: float
-
-
 _FIELDS: tuple[Field[_TimedCalls], ...] = (
     Field("NFS call", 8, lambda r, _: r.op, right=False, most=16),
     Field("on", 14, lambda r, _: r.mount, right=False, most=40),
@@ -36,6 +25,15 @@ _FIELDS: tuple[Field[_TimedCalls], ...] = (
     Field("time-outs", 9, lambda r, _: count(r.calls.timeouts), rank=1),
     Field("errors", 6, lambda r, _: count(r.calls.errors), rank=2),
 )
+
+
+class _TimedCalls(NamedTuple):
+    """Calls of an NFS operation on a mount, with the seconds of the window."""
+
+    op: str
+    mount: str
+    calls: NfsCalls
+    seconds: float
 
 
 def nfs_table(view: ViewState, width: int) -> list[Line]:

@@ -62,6 +62,29 @@ _SHORT = 15
 _SORTED = {"longest": "total", "newest": "time"}
 _HEAD = 2
 """Lines above the rows."""
+OWN = "own: "
+"""Prefix of a process of latmon or its probe tool."""
+_LONG = 16
+"""Cells of a device's name, at most."""
+_NAME = 13
+"""Cells of a stage's name with its letter before it."""
+_TIME = 13
+_PERCENT = 6
+_MIN_BAR = 8
+_ROOMY = 100
+"""Cells from which on the facts are in two columns, and threads that waited have bars."""
+_LABEL = 13
+_WITH_DETAIL = 13
+"""Lines from which on the selected outlier is below a list that leaves them."""
+_WITH_FINDING = 30
+"""Lines from which on the finding of its device is below an outlier."""
+_NEAR = 64
+_NEAR_LINES = 6
+"""Lines of the neighbours that must fit below the enlarged stages."""
+_TICKS = (1, 2, 5, 10)
+_LENGTHS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_TICK_CELLS = 10
+_READ = "each part begins where the one above ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +244,6 @@ def op_legend(ops: Sequence[tuple[str, Iterable[str]]], width: int) -> list[Line
     return [fit((Span(f" {text}", "dim"),), width)] if names else []
 
 
-OWN = "own: "
-"""Prefix of a process of latmon or its probe tool."""
-
-
 def issuer(outlier: Outlier) -> str:
     """Return comm/pid of the process that issued it, as far as that is known, and whether it is latmon's own."""
     own = OWN if outlier.own else ""
@@ -273,10 +292,6 @@ def _included(shown: Listing, shown_range: range, width: int) -> list[Line]:
         if (name := called(stage, inside).column) != stage and name in parts_of(shown.rows[i].outlier)
     }
     return [line for text in texts.values() for line in paragraph(text, width, "dim")]
-
-
-_LONG = 16
-"""Cells of a device's name, at most."""
 
 
 def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
@@ -360,28 +375,10 @@ def _thousands(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
-_NAME = 13
-"""Cells of a stage's name with its letter before it."""
-_TIME = 13
-_PERCENT = 6
-_MIN_BAR = 8
-_ROOMY = 100
-"""Cells from which on the facts are in two columns, and threads that waited have bars."""
-_LABEL = 13
-_WITH_DETAIL = 13
-"""Lines from which on the selected outlier is below a list that leaves them."""
-_WITH_FINDING = 30
-"""Lines from which on the finding of its device is below an outlier."""
-_NEAR = 64
 _WHO, _WIDE_WHO = 17, 29
 """Cells of a neighbour's device and process, below _ROOMY and from there on."""
-_NEAR_LINES = 6
-"""Lines of the neighbours that must fit below the enlarged stages."""
 _LONGER, _LEAST_FACTOR = 1.25, 4
 """Time of the enlarged section by that of its short stages, and the least factor by which it is enlarged."""
-_TICKS = (1, 2, 5, 10)
-_LENGTHS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-_TICK_CELLS = 10
 _TWICE, _MOST_OF_IT = 2, 0.5
 
 
@@ -493,9 +490,6 @@ def _length(us: float) -> int:
     """Return the least round time of at least so many us."""
     power: int = 10 ** max(math.floor(math.log10(max(us, 1))), 0)
     return math.ceil(next(n for n in _LENGTHS if n * power >= us) * power)
-
-
-_READ = "each part begins where the one above ended"
 
 
 def _scaled(section: Section, caption: str, more: str, width: int, *, note: str = "") -> list[Line]:

@@ -63,6 +63,40 @@ _LEAST_ROWS = 2
 _ROLES = {"read": "text", "write": "accent", "discard": "strong"}
 _LETTERS = {"read": "r", "write": "w", "discard": "d"}
 _HALVES = {(True, False): "▀", (False, True): "▄", (True, True): "█"}
+_OVERTAKEN: tuple[Field[tuple[Issue, int]], ...] = (
+    Field("overtaken by", 12, lambda r, _: whole(r[1]), role="bad"),
+    Field("waited", TIME, lambda r, _: duration(r[0].queued_us)),
+    Field("op", 8, lambda r, _: r[0].op, right=False),
+    Field("size", 5, lambda r, _: size(r[0].bytes)),
+    Field("sector", 15, lambda r, _: f"{r[0].sector:,}"),
+)
+_BOUNDS = frozenset(
+    {
+        *("queue_depth", "can_queue", "cmd_per_lun", "nr_tags", "hardware queues", "nr_requests", "sqsize"),
+        *("queue_count", "un_throttle", "un_saved_throttle", "un_min_throttle"),
+    }
+)
+_LEAST = 4
+"""Lines of the table: titles and three devices."""
+_TITLES = {"nr_requests": "requests", "queue_type": "tags"}
+_MARK = 5
+_IDLE = "frame"
+"""Role of the bar of the time without an I/O, which is dark: it is no work."""
+_LATENCY = (("mean latency by outstanding", 130), ("mean latency", 76), ("latency", 0))
+"""Titles of the latency column, each with the least width of the screen for it."""
+_INDENT = "  "
+"""Before the bars of the queue, since the latency beside them is not about the queue."""
+_SOURCES = {
+    PROBE: "measured by a probe, weighted by time",
+    SYSFS: "sampled from the kernel's gauges, weighted by time",
+    MEANS: "means of the intervals, no distribution",
+}
+_SHORT = {PROBE: "by a probe", SYSFS: "sampled", MEANS: "by means"}
+_SECOND_US = 1_000_000
+_FINE_ROWS = 8
+"""Rows for the numbers in the driver, from which on those above it have one per doubling."""
+Draw = Callable[[int, int], list[Line]]
+"""(width, height) -> lines, at most `height` of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +210,6 @@ def _legend(ink: Ink, ops: set[str], any_overtaken: bool) -> Line:
     return tuple(spans)
 
 
-_OVERTAKEN: tuple[Field[tuple[Issue, int]], ...] = (
-    Field("overtaken by", 12, lambda r, _: whole(r[1]), role="bad"),
-    Field("waited", TIME, lambda r, _: duration(r[0].queued_us)),
-    Field("op", 8, lambda r, _: r[0].op, right=False),
-    Field("size", 5, lambda r, _: size(r[0].bytes)),
-    Field("sector", 15, lambda r, _: f"{r[0].sector:,}"),
-)
-
-
 def _most_overtaken(issues: Sequence[Issue], passes: Sequence[int]) -> list[Line]:
     """Return titles and the most overtaken issues; of equals the one that waited longest comes first."""
     worst = sorted(range(len(issues)), key=lambda at: (-passes[at], -issues[at].queued_us, at))
@@ -198,14 +223,6 @@ def _range(issues: Sequence[Issue]) -> tuple[int, int]:
 
 
 _NAME, _LONG_NAME, _VALUE, _SOURCE = 16, 28, 13, 22
-_BOUNDS = frozenset(
-    {
-        *("queue_depth", "can_queue", "cmd_per_lun", "nr_tags", "hardware queues", "nr_requests", "sqsize"),
-        *("queue_count", "un_throttle", "un_saved_throttle", "un_min_throttle"),
-    }
-)
-_LEAST = 4
-"""Lines of the table: titles and three devices."""
 
 
 def limits_table(
@@ -287,7 +304,6 @@ def _off(audited: Audited, cells: int) -> Line:
     return (Span(f"{notes} note{'s' * (notes != 1)}" if notes else "nothing off", "dim"),)
 
 
-_TITLES = {"nr_requests": "requests", "queue_type": "tags"}
 _FIELDS: tuple[Field[Audited], ...] = (
     Field("device", 8, lambda one, _: one.device, right=False, most=9),
     Field("limit", 5, lambda one, _: _number(int(one.bound.value)) if one.bound else UNKNOWN),
@@ -355,13 +371,6 @@ def order_aside(view: ViewState, subject: Subject, width: int, room: int) -> lis
 _PERCENT, _SMALL, _LARGE = 4, 6, 30
 _NARROW, _NARROWEST = 60, 48
 """Widths in cells: below the first the bars of the queue are left out, below the second those at issue as well."""
-_MARK = 5
-_IDLE = "frame"
-"""Role of the bar of the time without an I/O, which is dark: it is no work."""
-_LATENCY = (("mean latency by outstanding", 130), ("mean latency", 76), ("latency", 0))
-"""Titles of the latency column, each with the least width of the screen for it."""
-_INDENT = "  "
-"""Before the bars of the queue, since the latency beside them is not about the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,22 +563,11 @@ def _ceiling(limit: int, columns: Placed[int], width: int, ink: Ink) -> Line:
     return (Span(" " * (BAND_LABEL + 2)), Span(f"{line[:2]}{text}{line[2:]}", "limit"))
 
 
-_SOURCES = {
-    PROBE: "measured by a probe, weighted by time",
-    SYSFS: "sampled from the kernel's gauges, weighted by time",
-    MEANS: "means of the intervals, no distribution",
-}
-_SHORT = {PROBE: "by a probe", SYSFS: "sampled", MEANS: "by means"}
-_SECOND_US = 1_000_000
 _MAP_FROM, _MAP_MOST = 6, 18
 _BARS_FROM, _BARS_MOST = 6, 12
 """Lines of the bars, least and most, where the age list is shown too."""
-_FINE_ROWS = 8
-"""Rows for the numbers in the driver, from which on those above it have one per doubling."""
 _AGES_FROM, _AGES_MANY = 3, 6
 """Lines of the age list with one row, and with one page of rows and the line that counts the others."""
-Draw = Callable[[int, int], list[Line]]
-"""(width, height) -> lines, at most `height` of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,36 @@ _MIN_STRIP, _MIN_STRIP_LIVE = 8, 14
 """Least lines of a map with the strip of the whole time below it: in a replay, and live."""
 _MEMBERS = 6
 """Most members that are named; a device may have dozens."""
+FOLDS = ("", "second", "tick")
+"""No offset map, and the folds of its rows. `second issues` and `tick issues` show issues where there are outliers."""
+_USUAL_HZ = 250
+_AROUND = 2
+"""Lines besides the rows."""
+_BY_OP_FROM = 32
+"""Lines from which on a map twice as wide has maps of single ops below it, in a third of the lines."""
+_MAP_ROWS = 10
+"""Rows of a map above which a smaller one has a strip of the depth."""
+_SHOWN_LOAD = (
+    *("psi_cpu_some", "psi_io_some", "psi_memory_some", "psi_irq_full", "steal"),
+    *("direct_reclaims", "dirty", "writeback", "tcp_retransmits", "nfs_retransmits", "arc"),
+)
+"""Values of CONTEXT in the order of their strips; `full` is a part of `some`."""
+_LOAD_AGE_US = 60_000_000
+"""Age up to which a value is the present one: a file that costs much CPU time is read that seldom."""
+_LEAST_BAR = {SHARE: 0.2, PER_S: 10.0, BYTES: 64e6}
+"""Unit -> the least value of the highest bar."""
+MIN_WIDTH = 25
+MIN_HEIGHT = 8
+"""Least cells and lines of a small map, its title included: fewer rows show no shape."""
+MAX_HEIGHT = 20
+_AXIS_FROM = 4
+"""Lines above which small maps have a time axis."""
+_LEGEND_FROM = 18
+"""Lines from which on small maps have a legend, whose line may take a row of each of them."""
+LEAST = 15
+_MIN_MAP = 11
+_GROUPS_SHARE = 0.4
+"""Share of the lines that the map has beside a table of groups, which are few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +374,6 @@ def _axis(offset_map: OffsetMap, cell_width: int, wall_less_mono: float) -> Line
     return (Span(" " * (OFFSET_LABEL - 1) + "└", "dim"), *runs(cells))
 
 
-FOLDS = ("", "second", "tick")
-"""No offset map, and the folds of its rows. `second issues` and `tick issues` show issues where there are outliers."""
-_USUAL_HZ = 250
-_AROUND = 2
-"""Lines besides the rows."""
-
-
 def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
     """Return the offset map of a device, in at most `room` lines."""
     history, selection = view.history, view.selection
@@ -400,10 +423,6 @@ def events(view: ViewState, device: str) -> OffsetEvents:
 
 _WIDE, _STRIPS_FROM = 100, 20
 """Cells and lines from which on a map has all strips."""
-_BY_OP_FROM = 32
-"""Lines from which on a map twice as wide has maps of single ops below it, in a third of the lines."""
-_MAP_ROWS = 10
-"""Rows of a map above which a smaller one has a strip of the depth."""
 _STRIPS, _STRIP_PART = 2, 16
 """Strips of one line each; where the map has lines to spare, a strip has another sixteenth of the lines at most."""
 
@@ -652,18 +671,9 @@ def _bar_rows(values: Sequence[float | None], top: float, tall: int, glyphs: str
     return bar_lines([max(1, round(n / top * most)) if n else 0 for n in values], tall, glyphs)
 
 
-_SHOWN_LOAD = (
-    *("psi_cpu_some", "psi_io_some", "psi_memory_some", "psi_irq_full", "steal"),
-    *("direct_reclaims", "dirty", "writeback", "tcp_retransmits", "nfs_retransmits", "arc"),
-)
-"""Values of CONTEXT in the order of their strips; `full` is a part of `some`."""
 _LOAD_FROM, _LOAD_PART, _LEAST_LOAD = 22, 5, 4
 """Lines from which on a wide map has the host's high values by itself, the part of the lines that they may take, and
 the least lines where they are asked for."""
-_LOAD_AGE_US = 60_000_000
-"""Age up to which a value is the present one: a file that costs much CPU time is read that seldom."""
-_LEAST_BAR = {SHARE: 0.2, PER_S: 10.0, BYTES: 64e6}
-"""Unit -> the least value of the highest bar."""
 
 
 def _load_room(view: ViewState, width: int, room: int) -> int:
@@ -830,16 +840,6 @@ def _counted_strips(view: ViewState, chosen: Subject, columns: Sequence[TimeColu
     return [*column_strips, *_depth_strip(chosen, columns)] if column_strips else []
 
 
-MIN_WIDTH = 25
-MIN_HEIGHT = 8
-"""Least cells and lines of a small map, its title included: fewer rows show no shape."""
-MAX_HEIGHT = 20
-_AXIS_FROM = 4
-"""Lines above which small maps have a time axis."""
-_LEGEND_FROM = 18
-"""Lines from which on small maps have a legend, whose line may take a row of each of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Number and size of the tiles; a tile is a title and its rows.
@@ -979,7 +979,6 @@ def _title(subject: Subject, cells: int) -> Line:
     return (*(highlighted(line) if times is None else (Span(plain(line), ODD),)), Span(" "))
 
 
-LEAST = 15
 _WHOLE_FROM, _MOST = 20, 36
 """Cells of the tail column from which on it has the whole name of a stage, and its most cells."""
 _STAGE, _WHOLE_STAGE, _PERCENT = 7, 11, 4
@@ -1017,13 +1016,8 @@ def tail_cell(slow: SlowPart | None, cells: int, ink: Ink, *, is_explained: bool
     return (*bar, Span(f" {name:<{size}}"), Span(f" {percent:>{_PERCENT}}"))
 
 
-_MIN_MAP = 11
 _MAP_SHARE, _FRAMED_SHARE = 0.7, 0.75
 """Least share of the lines that the map of the selected device has besides the table, without and with frames."""
-
-
-_GROUPS_SHARE = 0.4
-"""Share of the lines that the map has beside a table of groups, which are few."""
 
 
 def overview(view: ViewState, width: int, room: int) -> list[Line]:

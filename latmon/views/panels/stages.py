@@ -95,6 +95,9 @@ _OCTAVES = 24
 
 Title = Callable[[tuple[int, int]], Line]
 """Makes the line above a table from its first and its last row."""
+_TIMES = "times"
+"""Title of the column of distributions, until its width is known."""
+_PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
 
 
 def device_bars(
@@ -377,10 +380,6 @@ def _basic_fields(anatomies: Sequence[Anatomy], ink: Ink) -> list[Field[Anatomy]
     ]
 
 
-_TIMES = "times"
-"""Title of the column of distributions, until its width is known."""
-
-
 def _stage_fields(device_anatomy: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow]]:
     """Return the columns of a row per stage; the stage with the largest share is bold in the columns of shares."""
     slowest, longest = (
@@ -517,9 +516,6 @@ def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink, named: Collectio
     """Return the legend of the letters in bars, without those that are `named` beside their letter."""
     shown = {name for a in anatomies for name, us in a.by_column(a.whole).items() if us > 0}
     return legend(shown.difference(named), width, ink)
-
-
-_PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
 
 
 def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
