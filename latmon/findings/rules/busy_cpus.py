@@ -68,13 +68,13 @@ def _finding(facts: Facts, host: str, context: Mapping[str, ContextValue]) -> Fi
     about = f"{host[:-1]}: " if host else ""
     summary = f"all CPUs are busy, and programs wait for one {part(waited)} of the time"
     return Finding(
-        ID,
-        NOTICE,
-        host,
-        f"{about}{summary}",
-        tuple(_facts(host, context)),
-        Where("overview"),
-        (
+        id=ID,
+        severity=NOTICE,
+        device=host,
+        summary=f"{about}{summary}",
+        facts=tuple(_facts(host, context)),
+        where=Where("overview"),
+        steps=(
             Step(
                 "see which threads use the CPUs; no faster disk helps a program that waits for one",
                 commands=(threads("", is_sun=facts.is_sun),),
@@ -84,8 +84,10 @@ def _finding(facts: Facts, host: str, context: Mapping[str, ContextValue]) -> Fi
                 "they take longer until they end",
             ),
         ),
-        "the CPUs have idle time (mpstat -P ALL), or the programs that are slow do not wait for one (schedstat)",
-        waited,
+        refuted_by=(
+            "the CPUs have idle time (mpstat -P ALL), or the programs that are slow do not wait for one (schedstat)"
+        ),
+        share=waited,
         short=short_text(host[:-1], "all CPUs are busy", f": programs wait for one {part(waited)} of the time"),
     )
 

@@ -134,14 +134,14 @@ def _programs(facts: Facts) -> Iterator[_Starved]:
 def _program(host: str, name: str, waits: Sequence[_Wait]) -> _Starved:
     row, _ = max(waits, key=lambda each: each[1].waited_us)
     return _Starved(
-        host,
-        name,
-        row,
-        sum(wait.ran_us for _, wait in waits),
-        sum(wait.waited_us for _, wait in waits),
-        sum(wait.runs for _, wait in waits),
-        sum(wait.io_bytes for _, wait in waits),
-        _longest_us(waits),
+        host=host,
+        name=name,
+        row=row,
+        ran_us=sum(wait.ran_us for _, wait in waits),
+        waited_us=sum(wait.waited_us for _, wait in waits),
+        runs=sum(wait.runs for _, wait in waits),
+        io_bytes=sum(wait.io_bytes for _, wait in waits),
+        lasted_us=_longest_us(waits),
     )
 
 
@@ -177,16 +177,17 @@ def _finding(facts: Facts, starved_programs: list[_Starved]) -> Finding:
     about = worst.host.replace(HOST_SEPARATOR, ": ")
     reasons = "".join(f"; {reason}" for reason in _reasons(worst.row))
     return Finding(
-        ID,
-        NOTICE if worst.row.is_background else WARNING,
-        worst.host,  # which device is not known at first: another one would begin another episode
-        f"{about}{worst.who} {_does(worst)} and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
+        id=ID,
+        severity=NOTICE if worst.row.is_background else WARNING,
+        device=worst.host,  # which device is not known at first: another one would begin another episode
+        summary=f"{about}{worst.who} {_does(worst)} and waits {spelled(worst.mean_us)} for a CPU each time before "
+        "it runs, "
         f"{part(worst.share)} of the time in which it could run{instead}{reasons}",
-        tuple(_facts(facts, starved_programs)),
-        Where("overview", device),
-        tuple(_steps(facts, worst)),
-        _REFUTED,
-        min(1.0, worst.share),
+        facts=tuple(_facts(facts, starved_programs)),
+        where=Where("overview", device),
+        steps=tuple(_steps(facts, worst)),
+        refuted_by=_REFUTED,
+        share=min(1.0, worst.share),
         also=(device,) if device else (),
         short=short_text(
             worst.host.rstrip(HOST_SEPARATOR),

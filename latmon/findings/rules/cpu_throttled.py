@@ -118,15 +118,15 @@ def _finding(facts: Facts, host: str, throttled_groups: list[_Throttled]) -> Fin
         summary = f"{used_up}: it runs late, whenever its I/Os {_latency(facts, device)}are completed"
         program, harm = within(who), ", so it runs late after its I/Os"
     return Finding(
-        ID,
-        WARNING,
-        host,  # which device is not known at first: another one would begin another episode
-        summary,
-        tuple(_facts(facts, device, throttled_groups)),
-        Where("overview", device),
-        tuple(_steps(worst.cgroup)),
-        _REFUTED,
-        worst.share,
+        id=ID,
+        severity=WARNING,
+        device=host,  # which device is not known at first: another one would begin another episode
+        summary=summary,
+        facts=tuple(_facts(facts, device, throttled_groups)),
+        where=Where("overview", device),
+        steps=tuple(_steps(worst.cgroup)),
+        refuted_by=_REFUTED,
+        share=worst.share,
         also=tuple(filter(None, dict.fromkeys(devices))),
         state=(worst.cgroup, _quota(worst)),
         short=short_text(

@@ -126,16 +126,16 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
     elif is_own:
         near = f"near a limit of {device}'s own, or of a cgroup"
     return Finding(
-        ID,
-        WARNING if victim or is_small else NOTICE,
-        device,
-        f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are {near}"
+        id=ID,
+        severity=WARNING if victim or is_small else NOTICE,
+        device=device,
+        summary=f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are {near}"
         f"{_dirties(facts, device, writer, longest)}",
-        tuple(_facts(facts, device, writer, waiters, context)),
-        Where("overview", device, "write"),
-        tuple(_steps(writer, device, is_small=is_small, is_own=is_own)),
-        _REFUTED,
-        min(1.0, share),
+        facts=tuple(_facts(facts, device, writer, waiters, context)),
+        where=Where("overview", device, "write"),
+        steps=tuple(_steps(writer, device, is_small=is_small, is_own=is_own)),
+        refuted_by=_REFUTED,
+        share=min(1.0, share),
         short=short_text(
             device,
             f"{within(longest.name)} is paused {_share(share)}",
@@ -285,15 +285,15 @@ def _finding_of_host(host: str, context: HostContext, limits: Thresholds) -> Fin
     about = host.replace(HOST_SEPARATOR, ": ")
     dirty, most = CONTEXT[PAGES].text(pages), CONTEXT[DIRTY_LIMIT].text(limit)
     return Finding(
-        ID,
-        WARNING if is_small else NOTICE,
-        host,
-        f"{about}{dirty} are dirty or being written, of a limit of {most}: "
+        id=ID,
+        severity=WARNING if is_small else NOTICE,
+        device=host,
+        summary=f"{about}{dirty} are dirty or being written, of a limit of {most}: "
         "programs that write are paused, which ones isn't measured here",
-        tuple(_limit_facts(context)),
-        Where("overview"),
-        tuple(_steps(None, "", is_small=is_small, is_own=False)),
-        _REFUTED,
+        facts=tuple(_limit_facts(context)),
+        where=Where("overview"),
+        steps=tuple(_steps(None, "", is_small=is_small, is_own=False)),
+        refuted_by=_REFUTED,
         short=short_text(
             host.rstrip(HOST_SEPARATOR),
             f"{dirty} of {most} are dirty",

@@ -317,15 +317,15 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
         how = "waits in page faults, for pages of its mapped files" if is_mapped else "waits most"
         summary += f"; {program_of(process).text} {how}"
     return Finding(
-        ID,
-        WARNING,
-        device or host,
-        summary,
-        tuple(_facts(facts, host, context, hit, faulting)),
-        Where("overview", device),
-        tuple(_steps(hit, host, name)),
-        _REFUTED,
-        _share(facts, host, context, devices),
+        id=ID,
+        severity=WARNING,
+        device=device or host,
+        summary=summary,
+        facts=tuple(_facts(facts, host, context, hit, faulting)),
+        where=Where("overview", device),
+        steps=tuple(_steps(hit, host, name)),
+        refuted_by=_REFUTED,
+        share=_share(facts, host, context, devices),
         also=tuple(dict.fromkeys((*devices[1:], *reloading))),
         short=short_text(device or host.rstrip(HOST_SEPARATOR), *_short_clauses(per_s, pages, hit, host, faulting)),
     )

@@ -134,16 +134,17 @@ def _finding(facts: Facts, full: _FullCgroup) -> Finding:
     size = show_size(full.limit.limit_bytes)
     about = full.host.replace(HOST_SEPARATOR, ": ")
     return Finding(
-        ID,
-        WARNING,
-        full.host,
-        f"{about}cgroup {full.name} is at its memory limit of {size}, {part(full.share)} of which is written data that "
+        id=ID,
+        severity=WARNING,
+        device=full.host,
+        summary=f"{about}cgroup {full.name} is at its memory limit of {size}, {part(full.share)} of which is written "
+        "data that "
         f"is not yet on the disk: writes of {full.writer.text} reclaim memory and wait for write-back",
-        tuple(_facts(facts, full)),
-        Where("overview", ""),
-        tuple(_steps(full)),
-        _REFUTED,
-        full.stalled or 0.0,
+        facts=tuple(_facts(facts, full)),
+        where=Where("overview", ""),
+        steps=tuple(_steps(full)),
+        refuted_by=_REFUTED,
+        share=full.stalled or 0.0,
         short=short_text(
             full.host.rstrip(HOST_SEPARATOR),
             "memory limit too small for the writes",
