@@ -88,7 +88,7 @@ def paragraphs(report: PairReport, device: str = "", *, named: int = _MOST) -> l
     lengths = [capture.measured_s for capture in report.captures]
     users = for_users(report.users, lengths)
     parts = [
-        (USERS, [in_a_sentence(report, device), users, *_raised_limits(report.raised_limits)]),
+        (USERS, _for_users(report, device, users)),
         (SIDES, [f"A  {_named(a)}", f"B  {_named(b)}"]),
         ("Longest I/Os and causes", list(report.lead)),
         (SETTINGS, _settings(report)),
@@ -103,6 +103,25 @@ def paragraphs(report: PairReport, device: str = "", *, named: int = _MOST) -> l
         (METHOD, _how(report)),
     ]
     return [(heading, sentences) for heading, sentences in parts if sentences]
+
+
+def _for_users(report: PairReport, device: str, users: str) -> list[str]:
+    """Return the verdict, the findings that are gone where it has no direction, and what the users notice."""
+    verdict_sentence = in_a_sentence(report, device)
+    change = report.findings
+    if change is not None and change.gone and not change.new and is_worse(report, device) is None:
+        return [_gone(change.gone), verdict_sentence, users]
+    unsaid = [
+        limit
+        for limit in report.raised_limits
+        if not verdict_sentence.startswith(f"{limit.section.removeprefix(_DEVICE)} {limit.name} ")
+    ]
+    return [verdict_sentence, users, *_raised_limits(unsaid)]
+
+
+def _gone(summaries: Sequence[str]) -> str:
+    more = f" and {counted(len(summaries) - 1, 'more finding')}" if len(summaries) > 1 else ""
+    return f"finding gone: {summaries[0]}{more}"
 
 
 def in_a_sentence(report: PairReport, device: str = "") -> str:
@@ -121,6 +140,12 @@ def in_a_sentence(report: PairReport, device: str = "") -> str:
         is_known = any(change.where == "none" for change in totals)
         return _no_difference(report.users) if is_known else "nothing proven: not enough data"
     first = changed[0]
+    limit = _limit_that_let_in_more(report, first)
+    if limit is not None:
+        name = limit.section.removeprefix(_DEVICE)
+        change = f"{name} {limit.name} {limit.a} -> {limit.b}"
+        waits = f"I/Os that waited ahead of it wait in {name} now"
+        return f"{change}: {waits}, so latencies can't tell which is better; IOPS can"
     left = len(changed) - 1
     more = f"; {counted(left, 'more difference')}" if left else ""
     way = "slower" if _is_slower(first) else "faster"
@@ -139,7 +164,17 @@ def is_worse(report: PairReport, device: str = "") -> bool | None:
     longest, changed = _longest_of_one_side(totals, device), _worst(totals, device)
     if longest is not None and longest.extreme is not None:
         return longest.extreme.slower == 1
-    return _is_slower(changed[0]) if changed else None
+    if not changed or _limit_that_let_in_more(report, changed[0]) is not None:
+        return None
+    return _is_slower(changed[0])
+
+
+def _limit_that_let_in_more(report: PairReport, change: Change) -> Difference | None:
+    """Return the raised limit of a device that is slower now: its I/Os waited where no latency was measured."""
+    if not _is_slower(change):
+        return None
+    section = f"{_DEVICE}{change.series.device}"
+    return next((limit for limit in report.raised_limits if limit.section == section), None)
 
 
 def _no_difference(users: Sequence[UserView]) -> str:

@@ -25,7 +25,7 @@ from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
-from latmon.diff.output import _no_difference, _worst, for_users, paragraphs, render
+from latmon.diff.output import _no_difference, _worst, for_users, in_a_sentence, is_worse, paragraphs, render
 from latmon.diff.report import _change, pair_report, sweep_report
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
@@ -1002,6 +1002,28 @@ def test_a_few_slow_ios_are_no_rate_per_day_and_a_raised_limit_explains_longer_l
     assert text.startswith("no difference found I/Os of 131 ms or more: 0 -> 13; ")
     assert "loop1 nr_requests 4 -> 128: with the higher limit I/Os wait where their latency is measured" in text
     assert "sdb" not in text
+
+
+def test_a_raised_limit_leaves_longer_latencies_without_a_direction_and_the_finding_that_is_gone_comes_first():
+    """More I/Os are let in, so that their wait is measured which was not before: that is no sick device."""
+    a, b = pair(1, factor=3.0)
+    a.settings, b.settings = ({"device sd0": {"nr_requests": nr_requests}} for nr_requests in ("4", "128"))
+    report = pair_report(compare(a, b))
+    verdict = in_a_sentence(report)
+    assert verdict.startswith(
+        "sd0 nr_requests 4 -> 128: I/Os that waited ahead of it wait in sd0 now, so latencies can't"
+    )
+    assert is_worse(report) is None
+    (_, (first, second, *_)), *_ = paragraphs(report)
+    assert first == verdict
+    assert "with the higher limit" not in second
+    a.findings, b.findings = {("queue-depth-misconfigured", "sd0"): "sd0: nr_requests of 4"}, {}
+    a.devices = b.devices = {"sd0": replace(DISK, name="sd0")}
+    (_, (first, second, *_)), *_ = paragraphs(pair_report(compare(a, b)))
+    assert first == "finding gone: sd0: nr_requests of 4 (queue-depth-misconfigured)"
+    assert second == verdict
+    a.settings, b.settings = b.settings, a.settings
+    assert is_worse(pair_report(compare(a, b))) is True
 
 
 @pytest.mark.parametrize(
