@@ -28,6 +28,7 @@ SINGLE = (
         "biotop.txt",
         "iostat_macos.txt",
         "pmrep_iostat.txt",
+        "pg_test_fsync.txt",
         "events_disks.txt",
         "events_files.txt",
         "events_async.txt",

@@ -206,6 +206,28 @@ GOLDENS = {
     ),
     "atop_dsk.txt": Golden("atop", "atop -P DSK (atop 2.8)", HERE, awk("/^DSK/ && row++ { n += $9 + $11 + $13 }")),
     "biotop.txt": Golden("biotop", "biotop (bcc)", SOURCES, awk("/ [RW] .*xvd/ { n += $(NF - 2) }")),
+    "systemtap_log.txt": Golden("systemtap", "@hist_log (SystemTap)", SOURCES, awk("/^ *[0-9]+ [|]/ { n += $NF }")),
+    "systemtap_linear.txt": Golden(
+        "systemtap", "@hist_linear (SystemTap)", SOURCES, awk("/^ *>?[0-9]+ [|]/ { n += $NF }")
+    ),
+    "hist_trigger.txt": Golden("hist-trigger", "hist of tracefs, .log2", SOURCES, awk("/hitcount: / { n += $NF }")),
+    "hist_trigger_buckets.txt": Golden(
+        "hist-trigger", "hist of tracefs, .buckets", SOURCES, awk("/hitcount: / { n += $NF }")
+    ),
+    "cyclictest.txt": Golden(
+        "cyclictest",
+        "cyclictest -h (rt-tests 2.4)",
+        HERE,
+        awk("/^[0-9]/ { n += $2 + $3 } /# Histogram Overflows/ { n += $4 + $5 }"),
+    ),
+    "rtla_timerlat.txt": Golden("rtla", "rtla timerlat hist", SOURCES, awk("/^([0-9]|over)/ { n += $3 + $5 }")),
+    "sysbench.txt": Golden("sysbench", "sysbench fileio --histogram (1.0.20)", HERE, awk("/[|]/ { n += $NF }")),
+    "pg_test_fsync.txt": Golden(
+        "pg_test_fsync",
+        "pg_test_fsync (PostgreSQL 15)",
+        HERE,
+        awk("match($0, /[0-9.]+ ops.sec/) { add(substr($0, RSTART, RLENGTH)) }"),
+    ),
     "trace_cmd.txt": Golden("ftrace", "trace-cmd 3.1.6", HERE, 28),
 }
 
