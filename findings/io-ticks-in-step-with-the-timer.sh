@@ -50,7 +50,7 @@ def io_ticks_ms():
     return int(statistics.read_text().split()[9])
 
 
-def run(offset_s):
+def run(offset_s, reads=READS):
     """Return how long each read took that began so long behind a tick, and the ms of io_ticks of all of them."""
     durations_s, ticks_ms = [], 0
     for _ in range(TRIES):
@@ -63,14 +63,17 @@ def run(offset_s):
         if duration_s < 0.2 * tick_s:  # longer ones were held up by another program
             durations_s.append(duration_s)
             ticks_ms += io_ticks_ms() - before_ms
-        if len(durations_s) == READS:
+        if len(durations_s) == reads:
             return durations_s, ticks_ms
     print("needs a host that is less busy", file=sys.stderr)
     sys.exit(77)
 
 
 behind_s, behind_ticks_ms = run(0.1 * tick_s)
-ahead_s, ahead_ticks_ms = run(tick_s - sorted(behind_s)[READS // 2] / 2)
+# How long before a tick a read is to be called, so that its request is in flight when the tick comes.
+leads_s = [step * sorted(behind_s)[READS // 2] / 4 for step in range(1, 7)]
+lead_s = max(leads_s, key=lambda lead_s: run(tick_s - lead_s, 40)[1])
+ahead_s, ahead_ticks_ms = run(tick_s - lead_s)
 print(f"Linux {os.uname().release}, a tick takes {tick_s * 1e3:.0f} ms; {READS} reads each")
 print(f"right behind a tick: {sum(behind_s) * 1e3:.0f} ms in reads, io_ticks {behind_ticks_ms} ms")
 print(f"right before a tick: {sum(ahead_s) * 1e3:.0f} ms in reads, io_ticks {ahead_ticks_ms} ms")
