@@ -186,6 +186,18 @@ def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(ma
     assert printed == {spec.name for spec in manifest.maps}
 
 
+@each_shipped
+def test_no_count_that_is_printed_loses_increments(manifest):
+    """`@n++` of a hook that several CPUs run does (findings/bpftrace-counters-lose-increments.sh), `count()` does not."""
+    printed, clause, lossy = {spec.name for spec in manifest.maps}, "", set()
+    for line in manifest.text.splitlines():
+        if re.match(r"[A-Za-z]", line):
+            clause = line
+        if not clause.startswith(("interval:", "BEGIN", "END")):
+            lossy |= set(re.findall(r"@(\w+)(?:\[[^]]*\])*\s*(?:\+\+|--|[+-]=)", line))
+    assert not lossy & printed
+
+
 @each_always_on
 def test_the_maximum_is_of_a_tick_beside_that_of_the_tick_before(manifest):
     name = f"{manifest.name}_max"
