@@ -188,7 +188,7 @@ def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(ma
 
 @each_shipped
 def test_no_count_that_is_printed_loses_increments(manifest):
-    """`@n++` of a hook that several CPUs run does (findings/bpftrace-counters-lose-increments.sh), `count()` does not."""
+    """`@n++` on several CPUs does, `count()` does not (findings/bpftrace-counters-lose-increments.sh)."""
     printed, clause, lossy = {spec.name for spec in manifest.maps}, "", set()
     for line in manifest.text.splitlines():
         if re.match(r"[A-Za-z]", line):
