@@ -285,6 +285,10 @@ _NODE_TIME = re.compile(r"node_time(?:_seconds)?(?:\{[^{}]{0,1000}\})?\s+(\S{1,4
 """The time at which node_exporter was asked, in each of its scrapes."""
 _WITH_BYTES = ("read", "write", "discard")
 _BUCKET = "_seconds_bucket"
+_PROGRAM = re.compile(
+    r"(etcd_disk_(?:wal_fsync|backend_commit|backend_snapshot|backend_defrag))_duration_seconds_bucket"
+)
+"""Times of a program's own writes to its disk, which have no device."""
 _DEVICES = ("device", "disk", "dev")
 _OPS = ("operation", "op", "type", "flags")
 _IN_FLIGHT = Counter("node_disk_io_now")
@@ -330,10 +334,11 @@ def _prometheus(line: str) -> tuple[CounterSample | None, str]:
         is_ours = is_node or any(f"{name}=" in line for name in _DEVICES)
         return None, "can't be read" if is_ours else ""
     labels = dict(_LABEL.findall(match[2]))
-    device = next((labels[name] for name in _DEVICES if name in labels), "")
+    program = _PROGRAM.fullmatch(metric)
+    device = next((labels[name] for name in _DEVICES if name in labels), program[1] if program is not None else "")
     if not device:
         return None, ""
-    op = next((labels[name] for name in _OPS if name in labels), "")
+    op = "flush" if program is not None else next((labels[name] for name in _OPS if name in labels), "")
     remainder = ",".join(
         f"{name}={value}" for name, value in sorted(labels.items()) if name not in ("le", *_DEVICES, *_OPS)
     )

@@ -271,7 +271,7 @@ def _bins(timed: Mapping[str, Any], unit: int) -> dict[_Bin, int]:
         if number is None or count is None:
             raise RecordingError("a bin of this output of fio is no pair of numbers")
         if count:
-            place = _by_middle(number) if bits is None else _by_index(number, bits, unit)
+            place = _by_middle(number) if bits is None else bin_by_index(number, bits, unit)
             bins[place] = bins.get(place, 0) + count
     return bins
 
@@ -283,7 +283,7 @@ def _by_middle(ns: int) -> _Bin:
     return _Bin(ns - half, ns + half - 1) if half else _Bin(ns, ns)
 
 
-def _by_index(index: int, bits: int, unit: int) -> _Bin:
+def bin_by_index(index: int, bits: int, unit: int) -> _Bin:
     """Return the bin of an index, as plat_idx_to_val of fio 2.16's stat.c."""
     shift = max(0, (index >> bits) - 1)
     if shift > _MAX_NS.bit_length() - bits:

@@ -25,10 +25,12 @@ from latmon.importers import (
     blktrace,
     bpftrace,
     bsd,
+    calls,
     counters,
     dtrace,
     esx,
     fio,
+    fio_logs,
     iostat,
     latmon,
     nfs,
@@ -118,6 +120,11 @@ FORMATS = tuple(
         ),
         ("gstat", "gstat -b, gstat -C (FreeBSD)", bsd.sniff_gstat, bsd.read_gstat),
         ("iostat-bsd", "iostat of FreeBSD and macOS without -x: no times", bsd.sniff_plain, bsd.read_plain),
+        ("fio-text", "fio's text for people: means of jobs", fio_logs.sniff_text, fio_logs.read_text),
+        ("fio-lat-log", "fio --write_lat_log: each I/O", fio_logs.sniff_lat, fio_logs.read_lat),
+        ("fio-hist-log", "fio --write_hist_log", fio_logs.sniff_hist, fio_logs.read_hist),
+        ("ioping", "ioping: its requests; raw lines (-B, -p)", calls.sniff_ioping, calls.read_ioping),
+        ("strace", "strace -T: calls that read, write or sync files", calls.sniff_strace, calls.read_strace),
         ("systemtap", "SystemTap: @hist_log, @hist_linear", systemtap.sniff, systemtap.read),
         ("hist-trigger", "histogram triggers of the kernel (.log2, .buckets)", triggers.sniff, triggers.read),
         ("cyclictest", "cyclictest -h", realtime.sniff_cyclictest, realtime.read_cyclictest),
@@ -162,7 +169,8 @@ def format_named(name: str) -> Format:
 
 def _has_time(line: str) -> bool:
     """Return whether a tool prints the time at the begin of such a line itself."""
-    return iostat.is_head_of_sar(line) or dtrace.is_emlxs(line) or esx.is_vmkernel(line)
+    is_row = iostat.is_head_of_sar(line) or dtrace.is_emlxs(line) or esx.is_vmkernel(line)
+    return is_row or calls.has_time(line)
 
 
 def _is_text(text: str) -> bool:
@@ -269,6 +277,7 @@ def read_text(
     progress: Callable[[int, int], None] = lambda _done, _lines: None,
 ) -> Read:
     """Return the text with what was found; RecordingError if nothing in it is known. `progress`: of lines."""
+    options = replace(options, name=name)
     lines, numbers = source.lines(raw, name)
     text = unwrap.unwrapped(lines, numbers, _TOOLS, options.start)
     chosen = (format_named(from_format),) if from_format else recognised(text.lines, name)
@@ -305,6 +314,11 @@ _LACKS = {
     "bpftrace": "no map of hist() or lhist() has a row with a count",
     "emlxsoverhead": "no row is below its head",
     "scsi.d": "it has no line of a command's end (`<-`)",
+    "fio-text": "it has no job with I/Os",
+    "fio-lat-log": "it has no row of a single I/O",
+    "fio-hist-log": "it has no row with a count",
+    "ioping": "it has no request",
+    "strace": "it has no call that reads, writes or syncs a file: run strace -T -e trace=desc",
     "systemtap": "no row with a count is below its head",
     "hist-trigger": "none of its keys is a time",
     "cyclictest": "it has no row of a histogram: run cyclictest -h 1000",

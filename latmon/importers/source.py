@@ -381,6 +381,22 @@ _UNREAD = tuple(
             r"(?:\S+\s+)?sync_read\s+sync_write|.*\bind\s+agg\s+ind\s+agg\b",
             "sizes of requests (zpool iostat -r), no latencies: run zpool iostat -w",
         ),
+        (r"% time +seconds +usecs/call", "strace -c, sums of calls: run strace -T, which times each"),
+        (
+            r"osd +(?:commit_latency|fs_commit_latency)\(ms\)",
+            "mean latencies of ceph's OSDs, without the number of I/Os that they are of: run iostat -x on their hosts",
+        ),
+        (r"T: *\d+ \( *\d+\) P: *\d+ I:\d+ C:", "cyclictest's least, mean and longest time: run cyclictest -q -h 1000"),
+        (r"# RTLA osnoise histogram", "rtla osnoise, noise of CPUs and no latency: run rtla timerlat hist"),
+        (r"DSK \| .{1,40}\| +busy ", "atop's screen, whose avio is busy time by I/Os and no latency: run iostat -x"),
+        (
+            (
+                r"[-\u2504\u2500]{2,}(?:total|usage|system|dsk|io)\S*(?:[-\u2504\u2500]{2,}|/)"
+                r'|"(?:dool|[Dd]stat) \S+ CSV output'
+            ),
+            "dstat or dool, whose rates have no latency: run iostat -x",
+        ),
+        (r"\[\{\Z", "JSON that no format knows: run ioping without -J"),
         (r"procs -+memory", "vmstat, which times no I/O: run iostat -x"),
         (
             r"\{?\s*\"fio version\"|fio-\d|\S+: \(g(?:roup)?=?\d*\):? ?rw=|\S+: \(groupid=\d+",

@@ -217,6 +217,8 @@ class ImportOptions:
     """CONFIG_HZ of the host."""
     first_report: str = ""
     """First report of iostat: `keep` or `drop`; empty: by what the text shows."""
+    name: str = ""
+    """Name of the file, which tells logs of fio apart."""
 
     def flow(self, device: str, op: str) -> Flow:
         """Return the flow of a text's device and op: --device replaces the device, --op an op that no word names."""

@@ -29,6 +29,7 @@ SINGLE = (
         "iostat_macos.txt",
         "pmrep_iostat.txt",
         "pg_test_fsync.txt",
+        *("fio_text.txt", "fio_lat.log", "fio_hist.log", "ioping.txt", "ioping_raw.txt", "strace.txt", "strace_r.txt"),
         "events_disks.txt",
         "events_files.txt",
         "events_async.txt",

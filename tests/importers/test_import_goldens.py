@@ -228,6 +228,31 @@ GOLDENS = {
         HERE,
         awk("match($0, /[0-9.]+ ops.sec/) { add(substr($0, RSTART, RLENGTH)) }"),
     ),
+    "fio_text.txt": Golden(
+        "fio-text",
+        "fio --output-format=normal --status-interval=2 (3.33)",
+        HERE,
+        awk("match($0, /total=[0-9]+,[0-9]+/) { split(substr($0, RSTART + 6), c, /,/); n = c[1] + c[2] }"),
+    ),
+    "fio_lat.log": Golden("fio-lat-log", "fio --write_lat_log (3.33)", HERE, awk("/, [01], 4096,/ { n++ }")),
+    "fio_hist.log": Golden(
+        "fio-hist-log",
+        "fio --write_hist_log, log_hist_coarseness=4 (3.33)",
+        HERE,
+        awk('BEGIN { FS = "," } { for (at = 4; at <= NF; at++) n += $at }'),
+    ),
+    "ioping.txt": Golden("ioping", "ioping (1.3)", HERE, awk("/request=/ && !/warmup/ { n++ }")),
+    "ioping_raw.txt": Golden("ioping", "ioping -q -p 5 (1.3)", HERE, awk("NF == 10 { n += $1 }")),
+    "strace.txt": Golden(
+        "strace",
+        "strace -f -ttt -T -y (6.1)",
+        HERE,
+        awk("/ (write|fsync)\\([0-9]+<[/]var.*<[0-9.]+>$|(write|fsync) resumed/ { n++ }"),
+    ),
+    "strace_r.txt": Golden(
+        "strace", "strace -r -T (6.1)", HERE, awk("/ (write|fsync|read)\\([0-9].* = [0-9]+ <[0-9.]+>$/ { n++ }")
+    ),
+    "etcd.txt": Golden("prometheus", "etcd's metrics", SOURCES, grown(r'^(etcd\S+le="\+Inf"\}) (\d+)')),
     "trace_cmd.txt": Golden("ftrace", "trace-cmd 3.1.6", HERE, 28),
 }
 
