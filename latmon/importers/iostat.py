@@ -366,12 +366,21 @@ class _IostatReader:
             self.run, is_known = begun(self.run, at, line)
             if is_known and (date := _DATE.search(line)) is not None:
                 self.clock.wall(f"{date[1]} 00:00:00")
-            stamp = importers_values.moment(line)
-            if stamp is not None and self._begins_with_time:
-                self.run = replace(self.run, number=self.run.number + 1, line=at, reports=0)
-            self.wall = self.wall if stamp is None else stamp
-            if is_known or stamp is not None or _NOISE.match(line) or _CPU.match(line):
+            is_time = self._take_time(at, line)
+            if is_known or is_time or _NOISE.match(line) or _CPU.match(line):
                 yield Passed(TextSpan(at, at))
+
+    def _take_time(self, at: int, line: str) -> bool:
+        """Take the time of the next report; return whether the line is one."""
+        stamp = importers_values.moment(line)
+        if stamp is None:
+            return False
+        if self._begins_with_time:
+            self.run = replace(self.run, number=self.run.number + 1, line=at, reports=0)
+        self.wall = stamp
+        if stamp >= importers_values.RELATIVE_BELOW:
+            self.clock.wall(line)  # rows of sar and of pmrep have their time of this day
+        return True
 
     def _begin(self, at: int, columns: list[str], wall: float | None = None) -> Report:
         self.now = self.run.report(at, self.wall if wall is None else wall, columns)
@@ -392,16 +401,20 @@ class _IostatReader:
 
         The rows below it are read as those of sar.
         """
-        report = self.now
         stamped = _STAMP.fullmatch(line) if len(line) < _LONGEST else None
-        if report is None or stamped is None or self._in_sar or report.rows or report.wall is not None:
-            return False
-        if report.columns[0] != "Device":
+        is_apart = self.now is None and bool(self.reports) and self.wall is not None  # a time is above each row
+        report = self.reports[-1] if is_apart else self.now
+        if report is None or stamped is None or report.columns[0] != "Device":
             return False  # sar's heads have DEV
-        when = self.clock.wall(stamped[1]) if len(stamped[2].split()) == len(report.columns) else None
+        if len(stamped[2].split()) != len(report.columns):
+            return False
+        if report.begin is not None:
+            self.now = report
+            return False
+        when = None if report.rows else self.clock.wall(stamped[1])
         if when is None:
             return False
-        report.begin = when
+        report.begin, report.wall, self.wall = when, None, None
         if _is_not_available(stamped[2]):
             return True
         report.wall = when

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 ENCODED = re.compile(
-    rb"^content-transfer-encoding:[ \t]*(?:quoted-printable|base64)|=3D|[^=\n]=$", re.MULTILINE | re.IGNORECASE
+    rb"^content-transfer-encoding:[ \t]*(?:quoted-printable|base64)|=3D|[^=\n]=$|[ \t]=20$",
+    re.MULTILINE | re.IGNORECASE,
 )
 """A text without this pattern has no encoded line."""
 LONGEST = 78
@@ -27,6 +28,12 @@ STRAY = re.compile(rb"=(?![0-9A-F]{2}|$)", re.MULTILINE)
 """An equals sign that quoted-printable would have encoded."""
 SIGN = re.compile(rb"=3D|=20$", re.MULTILINE)
 """Codes of encoders for `=`, and for a blank at the end of a line."""
+
+CERTAIN = re.compile(rb"=3D|[ \t]=20\r?$", re.MULTILINE)
+"""Codes that no program prints by chance, where nothing else is encoded: `rate=20` is none."""
+UNLIKELY = re.compile(rb"=(?!3D|[89A-F][0-9A-F]|(?:20|09|)\r?$)", re.MULTILINE)
+"""An equals sign that is no code of an encoder: not one for `=`, a blank at the end of a line, or a byte of UTF-8."""
+LEAST = 2
 
 REPEATED = b"repeated"
 """Kind of a part that repeats the text of another one."""
@@ -157,7 +164,8 @@ def head_of(paragraph: Sequence[bytes]) -> Part | None:
 def add_bare(decoder: Decoder, lines: Sequence[tuple[int, bytes]]) -> None:
     """Add lines without a mail's head: paragraphs that are quoted-printable by their own signs are decoded.
 
-    A text such as `iodepth=32` has the letters of an encoded character, so that a broken line is required somewhere.
+    A text such as `iodepth=32` has the letters of an encoded character, so that a broken line is required somewhere, or
+    several codes without any other equals sign in the whole text.
     """
     paragraphs: list[list[tuple[int, bytes]]] = [[]]
     for number, line in lines:
@@ -165,11 +173,18 @@ def add_bare(decoder: Decoder, lines: Sequence[tuple[int, bytes]]) -> None:
             paragraphs.append([])
         paragraphs[-1].append((number, line))
     texts = [b"\n".join(line.rstrip(b"\r") for _, line in paragraph) for paragraph in paragraphs]
-    is_mail = any(has_broken_line(text) for text in texts)
+    whole = b"\n".join(texts)
+    is_mail = any(has_broken_line(text) for text in texts) or has_only_codes(whole)
     for paragraph, text in zip(paragraphs, texts, strict=True):
         has_signs = SIGN.search(text) is not None or has_broken_line(text)
         is_encoded = is_mail and has_signs and STRAY.search(text) is None
         decoder.add_body(paragraph, Part(b"quoted-printable" if is_encoded else b""))
+
+
+def has_only_codes(text: bytes) -> bool:
+    """Return whether each equals sign of a text is a code of an encoder, and several are certain."""
+    is_certain = len(CERTAIN.findall(text)) >= LEAST or b" =3D " in text
+    return is_certain and UNLIKELY.search(text) is None
 
 
 def has_broken_line(text: bytes) -> bool:

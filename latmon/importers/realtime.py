@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
 from math import gcd
 
 from latmon.decode.dtrace_aggregation import Row
@@ -95,7 +96,7 @@ def sniff_rtla(head: str) -> bool:
 def read_rtla(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a table for each column of each histogram."""
     heads = [at for at, line in enumerate(lines, 1) if line.startswith(RTLA_HEAD)]
-    for head, following in zip(heads, [*heads[1:], len(lines) + 1], strict=True):
+    for head, following in pairwise((*heads, len(lines) + 1)):
         yield from _rtla_tables(lines, head, following, options)
 
 

@@ -40,12 +40,17 @@ ZONE = re.compile(
 """A zone by its name: any capitals would take the first word of a head."""
 STREAM = re.compile(r" std(?:out|err) [FP](?= |\Z)")
 """Stream and fullness of a line in a container's log (CRI)."""
-SOURCE = re.compile(r" (\S{1,64} [^\s:\[\]]{1,64}(?:\[\d{1,10}\])?:)(?= |\Z)")
+SOURCE = re.compile(r" [\w.-]{1,64} [^\s:\[\]]{1,64}(?:\[\d{1,10}\])?:(?= |\Z)")
 """Host and program of syslog and journald."""
+MOST_LINES = 0.9
+"""Share of adjacent lines that have a host and a program where these are such: a tool's own line may look so."""
 TABLE = re.compile(r"\s*(?:->|[|,](?![A-Za-z]|\Z))")
 """Behind a number without colons it makes a bucket or a cell, no time."""
-SEPARATOR = re.compile(r"(?!->)(?:[:,;|>=#/_-](?=\D|\Z)|\s[,;|-](?=\s|\Z))")
-"""Sign between a time and the line, as a format of strftime may have it; one behind a blank is no prompt's."""
+SEPARATOR = re.compile(r"(?!->)(?:[:,;|>=/_-](?=\D|\Z)|#(?=[^\s\d])|\s[,;|-](?=\s|\Z))")
+"""Sign between a time and the line, as a format of strftime may have it; one behind a blank is no prompt's.
+
+A `#` before a blank begins a tool's own line.
+"""
 SIGNS = ",;|>=#/_-"
 """Signs that no tool prints behind the time at the begin of its own lines."""
 BRACKETS = {"[": "]", "(": ")", "<": ">", "{": "}"}
@@ -189,7 +194,7 @@ class Stamp(NamedTuple):
 
 def stamp_of(line: str) -> Stamp | None:
     """Return the time that a line begins with, if the rest of it may be a tool's line."""
-    if STAMP.match(line) is None or len(line) > values.LONGEST_LINE:
+    if STAMP.match(line) is None:
         return None
     closing = BRACKETS.get(line[0], "")
     begin = 1 if closing else 0
@@ -222,7 +227,7 @@ def end_of_stamp(line: str, begin: int, end: int, closing: str) -> int | None:
 
     `begin` and `end`: of the time; `closing`: its bracket.
     """
-    is_number = ":" not in line[begin:end]
+    is_number = ":" not in line[begin:end] and "." not in line[begin:end]
     if (zone := ZONE.match(line, end)) is not None:
         end = zone.end()
     if closing:
@@ -338,32 +343,50 @@ class StampedLine(NamedTuple):
 def stamped_blocks(lines: Sequence[str]) -> list[list[StampedLine]]:
     """Return adjacent lines with times of one form, of one program each."""
     blocks: list[list[StampedLine]] = []
+    for run in stamped_runs(lines):
+        sources = [source_of(lines[number - 1], stamp) for number, stamp in run]
+        has_sources = sum(source is not None for source in sources) >= MOST_LINES * len(run)
+        for at, ((number, stamp), source) in enumerate(zip(run, sources, strict=True)):
+            line = lines[number - 1]
+            begin = stamp.end if source is None or not has_sources else source.end()
+            begin += line[begin : begin + 1].isspace()
+            name = source[0] if source is not None and has_sources else ""
+            row = StampedLine(number, stamp, line[begin:], name)
+            if at and blocks[-1][-1].source == name:
+                blocks[-1].append(row)
+            else:
+                blocks.append([row])
+    return blocks
+
+
+def stamped_runs(lines: Sequence[str]) -> list[list[tuple[int, Stamp]]]:
+    """Return adjacent lines, by their numbers, that have times of one form."""
+    runs: list[list[tuple[int, Stamp]]] = []
     for number, line in enumerate(lines, 1):
         stamp = stamp_of(line)
         if stamp is None:
             continue
-        name, begin = behind_stamp(line, stamp)
-        row = StampedLine(number, stamp, line[begin:], name)
-        before = blocks[-1][-1] if blocks else None
-        is_next = before is not None and before.line == number - 1 and before.stamp.form == stamp.form
-        if before is not None and is_next and before.source == row.source:
-            blocks[-1].append(row)
+        last_number, last_stamp = runs[-1][-1] if runs else (0, stamp)
+        if last_number == number - 1 and last_stamp.form == stamp.form and runs:
+            runs[-1].append((number, stamp))
         else:
-            blocks.append([row])
-    return blocks
+            runs.append([(number, stamp)])
+    return runs
 
 
-def behind_stamp(line: str, stamp: Stamp) -> tuple[str, int]:
-    """Return host and program (syslog, journald), empty without them, and where the tool's line begins."""
-    source = None if line.startswith("[") else SOURCE.match(line, stamp.end)
-    name, begin = ("", stamp.end) if source is None else (source[1], source.end())
-    return name, begin + line[begin : begin + 1].isspace()
+def source_of(line: str, stamp: Stamp) -> re.Match[str] | None:
+    """Return host and program (syslog, journald) behind a time; None without them."""
+    return None if line.startswith("[") else SOURCE.match(line, stamp.end)
 
 
 def line_begin(line: str) -> int:
     """Return where a tool's line begins, behind the time before it; 0 without one."""
     stamp = stamp_of(line)
-    return 0 if stamp is None else behind_stamp(line, stamp)[1]
+    if stamp is None:
+        return 0
+    source = source_of(line, stamp)
+    begin = stamp.end if source is None else source.end()
+    return begin + line[begin : begin + 1].isspace()
 
 
 def is_output(block: Sequence[StampedLine], lines: Sequence[str], tools: Tools) -> bool:

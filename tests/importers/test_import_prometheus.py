@@ -133,7 +133,7 @@ def test_times_without_a_count_are_named():
     assert {flow.op for flow in only(found.frames()).kernel} == {"write"}
 
 
-BUCKET = 'etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} 7\n'
+BUCKET = 'grpc_server_handling_duration_seconds_bucket{le="0.001"} 7\n'
 
 
 @pytest.mark.parametrize(

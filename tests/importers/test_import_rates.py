@@ -230,3 +230,16 @@ def test_a_row_that_can_not_be_read_is_named(tmp_path, name):
     assert printed in text
     (tmp_path / "text").write_text(text.replace(printed, damaged, 1))
     assert import_command(tmp_path / "text", tmp_path / "out", ImportOptions()) == EXIT_INCOMPLETE
+
+
+def test_rows_of_pmrep_keep_their_times_below_those_of_ts():
+    lines = golden("pmrep_iostat.txt").splitlines()
+    stamps = [f"2026-12-01T05:04:{59 if at < 2 else 58 + at}Z " for at in range(len(lines))]
+    stamps = [stamp.replace("05:04:60", "05:05:00").replace("05:04:61", "05:05:01") for stamp in stamps]
+    stamps = [stamp.replace("05:04:62", "05:05:02").replace("05:04:63", "05:05:03") for stamp in stamps]
+    every = frames("".join(f"{stamp}{line}\n" for stamp, line in zip(stamps, lines, strict=True)))
+    plain = frames(golden("pmrep_iostat.txt"))
+    assert [frame.kernel for frame in every] == [frame.kernel for frame in plain]
+    assert [frame.dt_us for frame in every] == [frame.dt_us for frame in plain]
+    assert [frame.wall % 86_400 for frame in every] == [frame.wall % 86_400 for frame in plain]
+    assert every[0].wall > 1_700_000_000
