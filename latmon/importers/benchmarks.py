@@ -96,7 +96,7 @@ PG_LENGTH = re.compile(r"(\d{1,5}) seconds? per test")
 PG_GROUP = re.compile(
     r"(?:Compare (.{1,60}?)(?: using (.{1,60}?))?|(Test if fsync .{1,80})|(Non-sync'ed .{1,40})):?\s*"
 )
-PG_ROW = re.compile(r"\s+(\S.{0,40}?)\s+(\d{1,12}\.\d{3}) ops/sec\s+(\d{1,12}) usecs/op\s*")
+PG_ROW = re.compile(r"\s+(\S.{0,40}?)\s+(\d{1,12}[.,]\d{3}) ops/sec\s+(\d{1,12}) usecs/op\s*")
 PG_MISSING = re.compile(r"\s+\S.{0,40}?\s+n/a\*{0,2}\s*")
 UNCERTAIN_US = 50
 """A mean in whole us below this one is worse than 1 %: the inverse of the rate is taken for each."""
@@ -119,7 +119,7 @@ def read_pg(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         elif head is not None:
             group = next((part for part in (head[2], *head.groups()) if part), "").rstrip(":")
         elif row is not None:
-            rate = float(row[2])
+            rate = float(row[2].replace(",", "."))
             dt_us = (seconds or round(options.interval_us / 1e6) or 1) * 1_000_000
             count = round(rate * dt_us / 1e6)
             flow = Flow(options.device or clean(f"{row[1]}, {group}" if group else row[1], 64), options.op or "flush")

@@ -100,7 +100,11 @@ class _GstatReader:
                 self.begin_report(at, self.wall)
         elif wall is not None:
             self.wall = wall
-        elif not self.columns or not line.strip() or not self.take_row(at, line):
+        elif not line.strip():
+            if self.reports:
+                self.reports[-1].is_open = False
+            return
+        elif not self.columns or not self.take_row(at, line):
             return
         yield Passed(TextSpan(at, at))
 

@@ -45,11 +45,19 @@ TOTAL = re.compile(
     r"(\d{1,9}(?:\.\d{1,3})?)( [kMGT])? requests completed in (\d{1,9}(?:\.\d{1,3})?) (ns|us|ms|s|min|hours?), "
     rf"{SIZE} (read|written), .*"
 )
+OLD_TOTAL = re.compile(
+    r"(\d{1,9}(?:\.\d{1,3})?)( [kMGT])? requests completed in (\d{1,9}(?:\.\d{1,3})?) (ns|us|ms|s|min|hours?), "
+    r"[\d.]{1,12}(?: [kMG])? iops, .*"
+)
+"""Before ioping 1.0: the time is that of the run, and no sum of requests."""
 GENERATED = re.compile(r"generated .{1,40} requests in (\d{1,9}(?:\.\d{1,3})?) (ns|us|ms|s|min|hours?), .*")
-BOUNDS = re.compile(r"min/avg/max/mdev = .{1,100}")
+BOUNDS = re.compile(
+    r"min/avg/max/mdev = [\d.]{1,12} \w{1,5} / ([\d.]{1,12}) (ns|us|ms|s|min|hours?) / [\d.]{1,12} \w{1,5} / .{1,30}"
+)
 THOUSANDS = {"": 1, " k": 10**3, " M": 10**6, " G": 10**9, " T": 10**12}
 RAW = re.compile(r"\d{1,18}(?: \d{1,18}){9}")
-WARMUP = " (warmup)"
+LEFT_OUT = (" (warmup)", " (too fast)", " (too slow)")
+"""Marks of requests that ioping leaves out of its sums; it only names others as (fast) or (slow)."""
 
 
 def raw_numbers(line: str) -> list[int]:
@@ -79,32 +87,54 @@ def read_ioping(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
     """Yield all requests as one window; the means of raw or last lines where there is none."""
     seconds, names = Seconds(options.threshold_us), ShortNames()
     has_requests = any("request=" in line and REQUEST.fullmatch(line) for line in lines)
-    warmups, target = 0, "ioping"
+    warmups, target = 0, ("ioping", "")
     for at, line in enumerate(lines, 1):
         where = TextSpan(at, at)
         request, head = REQUEST.fullmatch(line) if "request=" in line else None, HEAD.fullmatch(line)
         raw = raw_numbers(line)
         if request is not None:
-            warmups += request["mark"] is not None
-            if request["mark"] is None:
+            is_left_out = request["mark"] in LEFT_OUT
+            warmups += is_left_out
+            if not is_left_out:
                 yield from seconds.add(None, at, at, _request(request, names, options))
         elif head is not None:
-            target = head[2] or head[1]
+            target = (head[1], head[2] or "")
         elif raw and not has_requests:
             flow = options.flow("ioping", values.UNKNOWN_OP)
             done = Completed(raw[0], 0, round(raw[1] / 1000))
             yield Counts(TextSpan(at, at, dt_us=max(1, raw[9] // 1000)), {flow: done}, {})
-        elif (total := TOTAL.fullmatch(line)) is not None and not has_requests:
+        elif is_total(line):
             following = lines[at] if at < len(lines) else ""
-            yield from _total(at, total, following, names.short(_device(target, target)), options)
+            device = names.short(_device(*target))
+            yield from () if has_requests else _last_lines(at, line, following, device, options)
         elif "request=" in line or (not raw and is_like_raw(line)):
             yield Remark(where, "a line of ioping can't be read: it is left out", 1, is_incomplete=True)
-        elif not (raw or TOTAL.fullmatch(line) or GENERATED.fullmatch(line) or BOUNDS.fullmatch(line)):
+        elif not raw and not is_known(line):
             continue
         yield Passed(where)
     yield from seconds.end()
     if warmups:
-        yield Remark(TextSpan(1, 1), f"{warmups:,} requests that ioping calls a warmup are left out")
+        text = f"{warmups:,} requests that ioping calls a warmup, too fast or too slow are left out"
+        yield Remark(TextSpan(1, 1), text)
+
+
+def is_total(line: str) -> bool:
+    """Return whether a line has the number of requests of a run."""
+    return TOTAL.fullmatch(line) is not None or OLD_TOTAL.fullmatch(line) is not None
+
+
+def is_known(line: str) -> bool:
+    """Return whether a line is another one of ioping's last lines."""
+    return GENERATED.fullmatch(line) is not None or BOUNDS.fullmatch(line) is not None
+
+
+def _last_lines(at: int, line: str, following: str, device: str, options: ImportOptions) -> Iterator[Found]:
+    """Yield the sums of a run without single requests."""
+    total, old = TOTAL.fullmatch(line), OLD_TOTAL.fullmatch(line)
+    if total is not None:
+        yield from _total(at, total, following, device, options)
+    elif old is not None:
+        yield from _old_total(at, old, following, device, options)
 
 
 def _device(target: str, device: str) -> str:
@@ -132,6 +162,18 @@ def _total(at: int, total: re.Match[str], following: str, device: str, options: 
     yield Counts(TextSpan(at, at, dt_us=dt_us or None), {flow: Completed(count, size, us)}, {})
     if thousands > 1:
         yield Remark(TextSpan(at, at), f"{total[1]}{total[2]} requests: the number is rounded by ioping")
+
+
+def _old_total(at: int, total: re.Match[str], following: str, device: str, options: ImportOptions) -> Iterator[Found]:
+    """Yield the number and the mean of old ioping's last lines."""
+    bounds = BOUNDS.fullmatch(following)
+    count = round(float(total[1]) * THOUSANDS[total[2] or ""])
+    us = None if bounds is None else round(float(bounds[1]) * UNITS_US[bounds[2]] * count)
+    dt_us = round(float(total[3]) * UNITS_US[total[4]])
+    flow = options.flow(device, values.UNKNOWN_OP)
+    yield Counts(TextSpan(at, at, dt_us=dt_us or None), {flow: Completed(count, 0, us)}, {})
+    text = f"{total[1]}{total[2] or ''} requests: ioping rounds their number and their mean"
+    yield Remark(TextSpan(at, at), text)
 
 
 CALL_NAMES = {

@@ -612,7 +612,7 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
         yield Remark(
             where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
         )
-    if any("ms/t" in report.columns for report in reports):
+    if _is_in_whole_ms(reports):
         yield Remark(where, "times are rounded to whole ms by iostat")
     if any(report.is_rounded for report in reports):
         yield Remark(where, "bytes are rounded to a digit after the point (-h)")
@@ -621,6 +621,12 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
     if any(_bytes(dict.fromkeys(report.columns, 0.0), "r") is None for report in reports):
         names = " ".join(reports[0].columns)
         yield Remark(where, clean(f"no column of bytes is known, so bytes are 0; columns: {names}", 300))
+
+
+def _is_in_whole_ms(reports: Sequence[Report]) -> bool:
+    """Return whether times are of FreeBSD, some versions of which print no digit behind the point."""
+    rows = [row for report in reports for row in report.rows.values() if "ms/t" in row]
+    return bool(rows) and all(row["ms/r"].is_integer() and row["ms/w"].is_integer() for row in rows)
 
 
 def _is_timed_together(columns: Sequence[str]) -> bool:

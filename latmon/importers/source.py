@@ -106,6 +106,7 @@ def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
     if len(texts) > 1 and not texts[-1]:  # what follows the last end of a line is no line
         del texts[-1], numbers[len(texts) :]
     _unquote(texts)
+    texts = ["" if _FENCE.fullmatch(text) else text for text in texts]
     _unindent(texts)
     longest = max(map(len, texts))
     if longest > (MAX_JSON if _has_long_lines(texts) else MAX_LINE):
@@ -168,6 +169,8 @@ _BARE_COLOUR = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?[mK](?!,)")
 """A colour whose escape character was lost in a copy, in a text that has the end of a colour."""
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#39|#x27|#160);")
 _TAG = re.compile(r"</?(?:br|pre|code|tt|p|div|span)(?:\s[^<>\n]{0,200})?\s?/?>", re.IGNORECASE)
+_FENCE = re.compile(r" *(?:```+|~~~+)[\w-]{0,20}")
+"""Line above or below a block of Markdown."""
 _QUOTE = re.compile(r"(?:>(?!=) ?)+")
 _QUOTED = 3
 """Adjacent lines that begin with a quote mark: one alone may be a prompt, or a bucket."""
@@ -355,6 +358,7 @@ def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
 
 
 _RATE = re.compile(r"(?<![\d,.])\d[\d,.]{0,30} ?(?:[KMGT]?i?B/s|[KMGT]?B/sec|IOPS)\b")
+_FIO_PART = re.compile(r"\bc?lat \([num]sec\) *: min= *\d")
 _NAMED_SPANS = 3
 _UNREAD = tuple(
     (re.compile(pattern), reason)
@@ -380,6 +384,13 @@ _UNREAD = tuple(
         (
             r"(?:\S+\s+)?sync_read\s+sync_write|.*\bind\s+agg\s+ind\s+agg\b",
             "sizes of requests (zpool iostat -r), no latencies: run zpool iostat -w",
+        ),
+        (
+            (
+                r"(?:\[pid +\d+\] |\d+ +)?(?:[\d:.]{8,20} )?"
+                r"(?:read|write|pread64|pwrite64|fsync|fdatasync)\(\d+.*\) += -?\d+"
+            ),
+            "strace without the times of its calls: run strace -T",
         ),
         (r"% time +seconds +usecs/call", "strace -c, sums of calls: run strace -T, which times each"),
         (
@@ -413,6 +424,9 @@ def why_nothing(lines: Sequence[str]) -> str:
     unknown = [_span(first, last) for first, last in blocks(lines, line_numbers)[:_NAMED_SPANS]]
     if unknown:
         return f"{' and '.join(unknown)}: like a distribution of no known format"
+    parts = [at for at in line_numbers if _FIO_PART.search(lines[at - 1], 0, _LONGEST)]
+    if parts:
+        return f"line {parts[0]}: a part of fio's report, without the line of its job (groupid=0, ...): copy all of it"
     rates = [at for at in line_numbers if len(_RATE.findall(lines[at - 1])) > 1]
     if rates:
         return f"{_span(rates[0], rates[-1])}: rates, no latencies; no other line is one of a format that is read"

@@ -124,6 +124,8 @@ BIOTOP_ROW = re.compile(
     r"\s+(?P<kib>\d{1,15}(?:\.\d{1,2})?)\s+(?P<ms>\d{1,12}\.\d{1,3})\s*"
 )
 
+ROUGH_ROW = re.compile(r"\S*\d\S*\s+\S+.*\s\S+\s+\S+\s+\S+\s*\Z")
+
 
 def sniff_biotop(head: str) -> bool:
     """Return whether there is a head of biotop."""
@@ -151,9 +153,10 @@ def read_biotop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
             done = Completed(ios, round(float(row["kib"]) * KIB), round(float(row["ms"]) * 1000 * ios))
             add(samples[-1].kernel, options.flow(clean(row["disk"]), op_named(row["way"])), done)
             samples[-1].last = at
-        elif is_table and line.strip():
+        elif is_table and ROUGH_ROW.match(line):
             yield Remark(TextSpan(at, at), "a row of biotop can't be read: it is left out", 1, is_incomplete=True)
         else:
+            is_table = is_table and bool(line.strip())
             continue
         yield Passed(TextSpan(at, at))
     one_device(options, list(dict.fromkeys(flow.device for sample in samples for flow in sample.kernel)))

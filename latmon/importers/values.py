@@ -524,7 +524,8 @@ _MAX = 2000
 _LATEST = 100
 _TITLE = re.compile(
     r"\((us|\u00b5s|\u03bcs|usecs?|ms|msecs?|ns|nsecs?|s|secs?|seconds|microseconds|milliseconds|nanoseconds)\)"
-    r"|(?<![a-z])(usecs?|msecs?|nsecs?|microseconds?|milliseconds?|nanoseconds?)(?![a-z])|[_@](us|ms|ns)(?![a-z])",
+    r"|(?<![a-z])(usecs?|msecs?|nsecs?|microseconds?|milliseconds?|nanoseconds?)(?![a-z])|[_@](us|ms|ns)(?![a-z])"
+    r"|\bin (us|ms|ns)(?![\w/])",
     re.IGNORECASE,
 )
 _UNIT_LINE = re.compile(

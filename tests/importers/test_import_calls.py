@@ -208,3 +208,32 @@ REFUSED = {
 def test_output_without_latencies_is_refused_for_that_reason(text):
     with pytest.raises(RecordingError, match=re.escape(REFUSED[text])):
         read(text)
+
+
+def test_old_ioping_prints_the_length_of_its_run_and_no_sum_of_requests():
+    text = (
+        "--- /dev/dm-0 (block device 5.51 GiB) ioping statistics ---\n"
+        "4 requests completed in 3.05 s, 75 iops, 302.0 KiB/s\n"
+        "min/avg/max/mdev = 7.72 ms / 13.2 ms / 20.1 ms / 4.77 ms\n"
+    )
+    (frame,) = frames(text)
+    done = frame.kernel[Flow("dm-0", "other")]
+    assert (done.count, done.time_us, frame.dt_us) == (4, 52_800, 3_050_000)
+
+
+def test_requests_that_ioping_names_fast_or_slow_are_counted():
+    marks = ("", " (fast)", " (slow)", " (too fast)", " (warmup)", " (too slow)")
+    lines = (f"4 KiB <<< . (ext4 /dev/sda1): request=2 time=2.00 ms{mark}\n" for mark in marks)
+    assert sums(frames("".join(lines))) == {("sda1", "read"): [3, 6000]}
+
+
+def test_a_maximum_of_old_fio_in_thousands_keeps_its_mean():
+    (frame,) = frames(OLD_FIO.replace("max=12050", "max=1203.4K"))
+    assert frame.kernel[Flow("a", "read")].time_us == 4_920_320
+
+
+def test_a_part_of_fios_text_and_strace_without_times_are_named():
+    with pytest.raises(RecordingError, match="a part of fio's report, without the line of its job"):
+        read("\n".join(OLD_FIO.splitlines()[1:6]))
+    with pytest.raises(RecordingError, match="run strace -T"):
+        read('155715 write(5, "z"..., 4096) = 4096\n155715 fsync(5 <unfinished ...>\n')

@@ -161,3 +161,36 @@ def test_the_mean_of_pg_test_fsync_is_the_inverse_of_its_rate():
     assert abs(done.time_us / done.count - 227) < 0.5
     assert {frame.dt_us for frame in every} == {5_000_000}
     assert len(every) == 16
+
+
+def test_a_heading_with_a_unit_is_that_of_the_tables_below_it():
+    table = f"value |{'-' * 50} count\n  1024 |@ 3\n  2048 |@ 4\n\n"
+    text = f"FS latency (ns):\n\nFS call: read\n{table}FS call: write\n{table}I/O size (bytes):\n\nprocess a\n{table}"
+    assert [(one.unit, one.title) for one in tables(text)] == [("ns", "FS call: read"), ("ns", "FS call: write")]
+    assert any("process a: no latency, left out" in one.text for one in remarks(read(text)))
+
+
+@pytest.mark.parametrize(
+    ("above", "unit", "most_us"),
+    [
+        ("interval min:1197us, max:1858us avg:1519us, cnt:7", "us", 1858),
+        ("count: 7, avg: 1519 us, max: 2858 us, dist (us):", "us", 2858),
+        ("max:2.65 dev:1.58 count:7\nDuration in ms (shared queue):", "ms", 2650),
+    ],
+)
+def test_numbers_about_a_table_are_no_title_and_have_its_maximum(above, unit, most_us):
+    rows = (
+        "1 |@ 3\n 2 |@ 4\n"
+        if unit == "ms"
+        else "1024 |@ 3\n 2048 |@ 4\n"
+        if most_us > 2048
+        else "512 | 0\n 1024 |@ 7\n"
+    )
+    (table,) = tables(f"{above}\n{STAP_HEAD} {rows}")
+    assert (table.unit, table.max_us, table.count) == (unit, most_us, 7)
+    assert "max" not in table.title
+
+
+def test_a_word_of_prose_above_a_table_of_systemtap_is_no_stage():
+    text = f"Latency (us) in TCP Receive Queue\n{STAP_HEAD}   32 |@ 2\n   64 |  0\n"
+    assert {series.stage for series in only(frames(text)).histograms} == {"total"}

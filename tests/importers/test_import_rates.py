@@ -243,3 +243,20 @@ def test_rows_of_pmrep_keep_their_times_below_those_of_ts():
     assert [frame.dt_us for frame in every] == [frame.dt_us for frame in plain]
     assert [frame.wall % 86_400 for frame in every] == [frame.wall % 86_400 for frame in plain]
     assert every[0].wall > 1_700_000_000
+
+
+def test_a_fence_of_markdown_right_below_a_table_is_no_row():
+    for name in ("gstat.txt", "freebsd_iostat_x.txt", "iostat_x.txt", "biotop.txt", "bcc_biolatency.txt"):
+        found = read(f"```console\n{golden(name).rstrip()}\n```\nprose\n")
+        assert found.exit_code == read(golden(name)).exit_code, name
+
+
+def test_prose_below_biotop_is_no_row():
+    found = read(golden("biotop.txt") + "\nBy default the screen shows the top 20 disk consumers.\n")
+    assert found.exit_code == 0
+
+
+def test_times_of_freebsd_with_a_point_are_not_said_to_be_rounded():
+    text = golden("freebsd_iostat_x.txt")
+    assert any("whole ms" in one.text for one in remarks(read(text)))
+    assert not any("whole ms" in one.text for one in remarks(read(text.replace("   4    21 ", " 4.2  21.5 "))))
