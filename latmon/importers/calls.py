@@ -52,7 +52,8 @@ OLD_TOTAL = re.compile(
 """Before ioping 1.0: the time is that of the run, and no sum of requests."""
 GENERATED = re.compile(r"generated .{1,40} requests in (\d{1,9}(?:\.\d{1,3})?) (ns|us|ms|s|min|hours?), .*")
 BOUNDS = re.compile(
-    r"min/avg/max/mdev = [\d.]{1,12} \w{1,5} / ([\d.]{1,12}) (ns|us|ms|s|min|hours?) / [\d.]{1,12} \w{1,5} / .{1,30}"
+    r"min/avg/max/mdev = (?:[\d.]{1,12} \w{1,5} / (?P<mean>[\d.]{1,12}) (?P<unit>ns|us|ms|s|min|hours?) / .{1,60}"
+    r"|[\d.]{1,12}/(?P<old_mean>[\d.]{1,12})/[\d.]{1,12}/[\d.]{1,12} (?P<old_unit>us|ms|s))"
 )
 THOUSANDS = {"": 1, " k": 10**3, " M": 10**6, " G": 10**9, " T": 10**12}
 RAW = re.compile(r"\d{1,18}(?: \d{1,18}){9}")
@@ -138,8 +139,12 @@ def _last_lines(at: int, line: str, following: str, device: str, options: Import
 
 
 def _device(target: str, device: str) -> str:
-    """Return the disk of `ext4 /dev/sda1 20 GiB`, else what was pinged."""
-    return next((word for word in device.split() if word.startswith("/dev/")), target).removeprefix("/dev/")
+    """Return the disk of `ext4 /dev/sda1 20 GiB`, else its source (`virtiofs share0 9 GiB`), else what was pinged."""
+    words = device.split()
+    disk = next((word for word in words if word.startswith("/dev/")), "")
+    is_disk = target.startswith("/dev/")
+    source = words[1] if len(words) > 1 and not is_disk else target
+    return (disk or source).removeprefix("/dev/")
 
 
 def _request(request: re.Match[str], names: ShortNames, options: ImportOptions) -> Outlier:
@@ -168,7 +173,10 @@ def _old_total(at: int, total: re.Match[str], following: str, device: str, optio
     """Yield the number and the mean of old ioping's last lines."""
     bounds = BOUNDS.fullmatch(following)
     count = round(float(total[1]) * THOUSANDS[total[2] or ""])
-    us = None if bounds is None else round(float(bounds[1]) * UNITS_US[bounds[2]] * count)
+    us = None
+    if bounds is not None:
+        mean, unit = bounds["mean"] or bounds["old_mean"], bounds["unit"] or bounds["old_unit"]
+        us = round(float(mean) * UNITS_US[unit] * count)
     dt_us = round(float(total[3]) * UNITS_US[total[4]])
     flow = options.flow(device, values.UNKNOWN_OP)
     yield Counts(TextSpan(at, at, dt_us=dt_us or None), {flow: Completed(count, 0, us)}, {})

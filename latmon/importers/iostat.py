@@ -206,6 +206,8 @@ _DEVICES = ("device", "dev")
 _QUEUE = ("aqu-sz", "avgqu-sz")
 QUEUE_MS = "queue_await"
 """Mean time of an I/O above the driver, in ms, which the times of reads and writes include."""
+_BUSY = "%b"
+"""The last column of disks of FreeBSD."""
 _QLEN = "qlen"
 """I/Os that are outstanding when a report is printed: no mean."""
 _PROMPT = re.compile(r"\S{0,80}[#$%>](?:\s|\Z)")
@@ -692,6 +694,8 @@ def _columns(line: str) -> list[str]:
     named = bool(words) and (is_last or words[0].rstrip(":").lower() in _DEVICES)
     plain = named and "tps" in names and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
     group = is_last and any(group_columns <= names for group_columns in _GROUPS)
+    if "qlen" in names and _BUSY in words:
+        words = words[: words.index(_BUSY) + 1]  # FreeBSD prints columns of the CPU (-C) and the terminal behind
     return [word.rstrip(":") for word in words] if (known or plain or group) and len(words) >= _LEAST else []
 
 
@@ -704,6 +708,7 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
         count = len(columns) - 1
         name, numbers, names = " ".join(words[count:]), words[:count], columns[:-1]
     else:
+        words = words[: len(columns)] if columns[-1] == _BUSY else words
         if len(words) != len(columns):
             return None
         name, numbers, names = words[0], words[1:], columns[1:]

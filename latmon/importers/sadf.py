@@ -18,6 +18,8 @@ from latmon.support.text import clean
 
 HEAD = "# hostname;interval;timestamp;"
 ZONE = re.compile(r" [A-Z]{2,5}\Z")
+DASHES = re.compile(r"(?<= \d\d)-(\d\d)-(?=\d\d\Z)")
+"""Signs in a time of day of sysstat 10 and before (-t): `2013-09-19 00-45-01`."""
 ROW = re.compile(r"([^;\s#][^;]{0,255});(-1|\d{1,9});([\d :.T/-]{8,40}(?: [A-Z]{2,5})?);(.+)")
 RESTART = "LINUX-RESTART"
 MARKS = (RESTART, "COM ")
@@ -75,7 +77,7 @@ class _Reader:
         self.host = host
 
     def _take_row(self, at: int, row: re.Match[str]) -> None:
-        wall = values.moment(ZONE.sub("", row[3]))
+        wall = values.moment(DASHES.sub(r":\1:", ZONE.sub("", row[3])))
         cells = row[4].split(";")
         width = len(self.columns)
         report = self._report(at, wall, int(row[2]), name=cells[0])

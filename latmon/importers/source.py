@@ -107,6 +107,7 @@ def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
         del texts[-1], numbers[len(texts) :]
     _unquote(texts)
     texts = ["" if _FENCE.fullmatch(text) else text for text in texts]
+    _untab(texts)
     _unindent(texts)
     longest = max(map(len, texts))
     if longest > (MAX_JSON if _has_long_lines(texts) else MAX_LINE):
@@ -174,8 +175,8 @@ _FENCE = re.compile(r" *(?:```+|~~~+)[\w-]{0,20}")
 _QUOTE = re.compile(r"(?:>(?!=) ?)+")
 _QUOTED = 3
 """Adjacent lines that begin with a quote mark: one alone may be a prompt, or a bucket."""
-_INDENT = 4
-"""Blanks before a line of a Markdown block."""
+_INDENT = 2
+"""Least number of blanks before a line of a block: four in Markdown, two and more in reStructuredText."""
 
 
 def _character(entity: re.Match[str]) -> str:
@@ -190,6 +191,18 @@ def _unquote(texts: list[str]) -> None:
             continue
         if at - first >= _QUOTED:
             texts[first:at] = [_QUOTE.sub("", text, count=1) for text in texts[first:at]]
+        first = at + 1
+
+
+def _untab(texts: list[str]) -> None:
+    """Write the tab before each line of a Markdown block as blanks: one that a blank line precedes, of tabs alone."""
+    first = 0
+    for at, line in enumerate([*texts, "end"]):
+        if line.startswith("\t") or (not line and at > first):
+            continue
+        is_block = first < at and (first == 0 or not texts[first - 1])
+        if is_block and sum(text.startswith("\t") for text in texts[first:at]) >= _QUOTED:
+            texts[first:at] = [f"{' ' * _INDENT}{text[1:]}" if text else "" for text in texts[first:at]]
         first = at + 1
 
 

@@ -41,6 +41,7 @@ def test_requests_of_ioping_have_their_printed_times_without_the_warmup():
         ("4 KiB >>> /d (ext4 /dev/sda1 20 GiB): request=3 time=15.6 ms", Flow("sda1", "write"), 15_600, 4096),
         ("4096 bytes from /tmp (ext3 /dev/mapper/vg-a): request=1 time=0.2 ms", Flow("mapper/vg-a", "read"), 200, 4096),
         ("8.50 KiB <<< /dev/sdb (block device 1 TiB): request=9 time=1.02 s", Flow("sdb", "read"), 1_020_000, 8704),
+        ("4 KiB <<< . (virtiofs share0 926.4 GiB): request=2 time=396.4 us", Flow("share0", "read"), 396, 4096),
         ("4 KiB from nfs:/x: request=1 time=3 ms", Flow("nfs:/x", "read"), 3000, 4096),
     ],
 )
@@ -219,6 +220,17 @@ def test_old_ioping_prints_the_length_of_its_run_and_no_sum_of_requests():
     (frame,) = frames(text)
     done = frame.kernel[Flow("dm-0", "other")]
     assert (done.count, done.time_us, frame.dt_us) == (4, 52_800, 3_050_000)
+
+
+def test_the_oldest_form_of_the_mean_of_ioping():
+    text = (
+        "--- /dev/sda (device 232.9 Gb) ioping statistics ---\n"
+        "186 requests completed in 3004.6 ms, 62 iops, 0.2 MiB/s\n"
+        "min/avg/max/mdev = 6.4/16.0/26.8/4.7 ms\n"
+    )
+    (frame,) = frames(text)
+    done = frame.kernel[Flow("sda", "other")]
+    assert (done.count, done.time_us, frame.dt_us) == (186, 2_976_000, 3_004_600)
 
 
 def test_requests_that_ioping_names_fast_or_slow_are_counted():

@@ -260,3 +260,34 @@ def test_times_of_freebsd_with_a_point_are_not_said_to_be_rounded():
     text = golden("freebsd_iostat_x.txt")
     assert any("whole ms" in one.text for one in remarks(read(text)))
     assert not any("whole ms" in one.text for one in remarks(read(text.replace("   4    21 ", " 4.2  21.5 "))))
+
+
+def test_times_of_old_sadf_have_dashes():
+    text = (
+        "# hostname;interval;timestamp;DEV;tps;rd_sec/s;wr_sec/s;avgrq-sz;avgqu-sz;await;svctm;%util\n"
+        "mail1;599;2013-09-19 00-45-01;dev8-0;13,89;0,28;766,76;55,24;0,21;15,44;1,59;2,21\n"
+    )
+    (frame,) = frames(text)
+    done = frame.kernel[Flow("dev8-0", "other")]
+    assert (frame.wall, frame.dt_us) == (1_379_551_501, 599_000_000)
+    assert (done.count, done.time_us) == (round(13.89 * 599), round(13.89 * 599) * 15_440)
+    assert done.bytes == round((0.28 + 766.76) * 512 * 599)
+
+
+def test_columns_of_the_cpu_behind_those_of_freebsd_are_no_part_of_a_row():
+    text = (
+        "                        extended device statistics             cpu \n"
+        "device     r/s   w/s    kr/s    kw/s qlen svc_t  %b  us ni sy in id \n"
+        "ada0       3.3  19.3   237.2   749.4    0   4.2   7   3  0  2  0 95\n"
+        "ada1      10.0  30.0   100.0   300.0    2   5.0   7 \n"
+    )
+    found = read(text)
+    (frame,) = found.frames()
+    assert found.exit_code == 0
+    assert {(flow.device, flow.op): done.count for flow, done in frame.kernel.items()} == {
+        ("ada0", "read"): 3,
+        ("ada0", "write"): 19,
+        ("ada1", "read"): 10,
+        ("ada1", "write"): 30,
+    }
+    assert frame.outstanding["ada1"].in_driver == 2

@@ -34,6 +34,13 @@ WRAPPERS: dict[str, Callable[[str], str]] = {
     "a quote": mailed,
     "Markdown": lambda text: f"{PROSE}```\n{text}\n```\n",
     "a Markdown block of four blanks": lambda text: PROSE + "".join(f"    {line}\n" for line in text.split("\n")),
+    "a block of reStructuredText": lambda text: (
+        f"{PROSE}.. code-block:: text\n\n" + "".join(f"  {line}".rstrip() + "\n" for line in text.split("\n"))
+    ),
+    "a Markdown block of tabs": lambda text: (
+        PROSE + "".join(f"\t{line}\n" if line else "\n" for line in text.split("\n"))
+    ),
+    "a fence right below": lambda text: f"{PROSE}```console\n{text.rstrip()}\n```\nWhat is slow here?\n",
     "HTML": lambda text: f"<pre>{html.escape(text)}</pre>\n",
     "a colour": lambda text: f"\x1b[0m{text.replace(chr(10), chr(27) + '[0m' + chr(10))}",
     "a prompt and the next one": lambda text: f"ann@db1:~$ cat out.txt\n{text}\nann@db1:~$ \n",
