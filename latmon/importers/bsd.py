@@ -94,6 +94,10 @@ class _GstatReader:
         wall = values.moment(line)
         if length is not None:
             self.dt_us, self.columns = round(float(length[1]) * 1e6) or None, []
+        elif line.startswith("dT: "):
+            self.dt_us, self.columns = None, []
+            text = "the length of an interval of gstat can't be read: it is assumed"
+            yield Remark(TextSpan(at, at), text, 1, is_incomplete=True)
         elif columns:
             self.columns, self.is_csv = columns, line.startswith(CSV_HEAD)
             if not self.is_csv:

@@ -35,6 +35,7 @@ from latmon.importers.values import (
 from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index, merge
 from latmon.support.errors import RecordingError
+from latmon.support.text import clean
 
 _OPS = {"read": "read", "write": "write", "trim": "discard", "sync": "flush", "mixed": "other"}
 _DIRECTIONS = ("read", "write", "trim")
@@ -123,6 +124,8 @@ class _Document:
     wall_ms: int | None
     elapsed_s: int | None
     sides: Mapping[_SideKey, _Side]
+    uncounted: tuple[str, ...] = ()
+    """Jobs and directions with bytes whose number of I/Os is missing."""
 
     @property
     def latest_begin_ms(self) -> int | None:
@@ -174,7 +177,17 @@ def _document(where: TextSpan, value: Mapping[str, Any], options: ImportOptions)
         wall_ms=wall_ms,
         elapsed_s=elapsed[0] if elapsed else None,
         sides=dict(_sides(jobs, version, options)),
+        uncounted=tuple(_uncounted(jobs)),
     )
+
+
+def _uncounted(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield jobs and directions that have bytes, and no number of I/Os."""
+    for job in jobs:
+        for direction in _DIRECTIONS:
+            reported = job.get(direction)
+            if isinstance(reported, dict) and whole(reported.get("io_bytes")) and "total_ios" not in reported:
+                yield f"{clean(str(job.get('jobname', 'job')), 60)} {direction}"
 
 
 def _sides(jobs: Sequence[Mapping[str, Any]], version: str, options: ImportOptions) -> Iterator[tuple[_SideKey, _Side]]:
@@ -364,6 +377,8 @@ def _idle(document: _Document, sides: Iterable[_Side], wall_ms: int | None, opti
 
 
 def _damaged(document: _Document) -> Iterator[Remark]:
+    for name in document.uncounted:
+        yield Remark(document.where, f"{name}: it has no number of I/Os (total_ios)", 1, is_incomplete=True)
     for side in document.sides.values():
         if side.is_damaged:
             text = f"{side.name}: the bins have {side.binned:,} I/Os of {side.timed or 0:,}: they are left out"

@@ -43,6 +43,7 @@ WHY = {"slat": "times of submissions (slat)", "bw": "bandwidths", "iops": "numbe
 BINS, BIN_BITS = 1856, 6
 HIST_LINE = re.compile(r"(\d{1,12}), ([0-3]), (\d{1,12})((?:, \d{1,15}){29,1856})")
 LONGEST_HIST = 40_000
+FEWEST_CELLS = 4
 DEVICE = "fio"
 
 
@@ -51,6 +52,13 @@ def check_name(name: str) -> None:
     kind = NO_LATENCY.search(name)
     if kind is not None:
         raise RecordingError(f"{name} has {WHY[kind[1]]}, no latencies: import the log of --write_lat_log, *_lat.*.log")
+
+
+def is_like_row(line: str) -> bool:
+    """Return whether a line is a row of a log, damaged or not."""
+    cells = line.split(",", FEWEST_CELLS)
+    digits = sum(any(letter.isdigit() for letter in cell) for cell in cells[:FEWEST_CELLS])
+    return len(cells) >= FEWEST_CELLS and digits >= FEWEST_CELLS - 1 and "=" not in line[: values.LONGEST_LINE]
 
 
 def sniff_lat(head: str) -> bool:
@@ -70,7 +78,7 @@ def read_lat(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for at, line in enumerate(lines, 1):
         row = LAT_LINE.fullmatch(line)
         if row is None:
-            if first and line.count(", ") > 2:  # noqa: PLR2004 - a row of a log
+            if is_like_row(line):
                 yield Remark(
                     TextSpan(at, at), "a row of fio's log can't be read: it is left out", 1, is_incomplete=True
                 )
@@ -109,7 +117,7 @@ def read_hist(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         counts = [] if row is None else [int(cell) for cell in row[4].split(",")[1:]]
         width, odd = divmod(BINS, len(counts)) if counts else (0, 1)
         if row is None or odd:
-            if line.count(", ") > 2:  # noqa: PLR2004 - a row of a log
+            if is_like_row(line):
                 yield Remark(
                     TextSpan(at, at), "a row of fio's log can't be read: it is left out", 1, is_incomplete=True
                 )
@@ -132,7 +140,7 @@ def read_hist(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 JOB = re.compile(r"(\S.{0,80}): \(groupid=(\d{1,6}), jobs=\d{1,6}\): err= ?\d+.*?: pid=(\d{1,10})(?:: (.{20,40}))?")
 WAY = re.compile(
     r"\s+(read|write|trim) ?: (?:IOPS=\S{1,20}, BW=.{1,60}?"
-    r"\((?P<size>[\d.]{1,15})(?P<unit>[KMGT]?i?B)/(?P<ms>\d{1,12})msec\)"
+    r"\((?P<size>[\d.]{1,15})(?P<unit>(?:[KMGT]i?)?B)/(?P<ms>\d{1,12})msec\)"
     r"|io=(?P<old_size>[\d.]{1,15})(?P<old_unit>[KMGT]?B), .{0,80}runt= *(?P<old_ms>\d{1,12})msec).*"
 )
 OPS = {"read": "read", "write": "write", "trim": "discard"}
@@ -190,6 +198,9 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         elif issued is not None and jobs:
             jobs[-1].issued = dict(zip(OPS.values(), map(int, issued.groups()), strict=True))
             jobs[-1].where = replace(jobs[-1].where, last=at)
+        elif "(groupid=" in line:
+            jobs, op = [*jobs, _Job(TextSpan(at, at), "", ("", "", ""))], ""
+            yield Remark(TextSpan(at, at), "the line of a job can't be read: it is left out", 1, is_incomplete=True)
         elif not OTHER.match(line):
             continue
         yield Passed(TextSpan(at, at))
@@ -197,6 +208,8 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     before: dict[tuple[str, ...], dict[str, Completed]] = defaultdict(dict)
     last_ms: dict[tuple[str, ...], int] = {}
     for job in jobs:
+        if not job.name:
+            continue
         yield from _job(job, before[job.key], last_ms.get(job.key, 0), names.short(job.name), options)
         last_ms[job.key] = job.ms
 

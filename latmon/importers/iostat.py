@@ -628,7 +628,7 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
 def _is_in_whole_ms(reports: Sequence[Report]) -> bool:
     """Return whether times are of FreeBSD, some versions of which print no digit behind the point."""
     rows = [row for report in reports for row in report.rows.values() if "ms/t" in row]
-    return bool(rows) and all(row["ms/r"].is_integer() and row["ms/w"].is_integer() for row in rows)
+    return bool(rows) and all(row.get(name, 0.0).is_integer() for row in rows for name in ("ms/r", "ms/w"))
 
 
 def _is_timed_together(columns: Sequence[str]) -> bool:

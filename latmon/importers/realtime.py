@@ -129,7 +129,7 @@ class _RtlaHistogram:
             self.printed[row[1]] = row[2].split()
         elif line.startswith("ALL:"):
             self.is_of_all_cpus = True
-        elif line.strip() and self.columns and ROUGH_ROW.match(line) and "max:" not in self.printed:
+        elif self.columns and len(line.split()) > len(self.columns) and "max:" not in self.printed:
             self.is_damaged = True
         else:
             return not line.strip()

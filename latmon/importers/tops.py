@@ -120,11 +120,18 @@ BIOTOP_HEAD = re.compile(r"PID\s+COMM\s+D MAJ MIN\s+DISK\s+I/O\s+Kbytes\s+AVGms\
 BIOTOP_BEGIN = re.compile(r"Tracing\.\.\. Output every (\d{1,6}) secs\. Hit Ctrl-C to end\s*")
 BIOTOP_TIME = re.compile(r"(\d\d:\d\d:\d\d) loadavg: .*")
 BIOTOP_ROW = re.compile(
-    r"\d{1,10}\s.{0,40}?\s?(?P<way>[RW]) \d{1,7}\s+\d{1,7}\s+(?P<disk>\S{1,40})\s+(?P<ios>\d{1,15})"
+    r"\d{1,10}\s.{0,40}?\s?(?P<way>[RW]) (?P<number>\d{1,7}\s+\d{1,7})\s+(?P<disk>\S{1,40})\s+(?P<ios>\d{1,15})"
     r"\s+(?P<kib>\d{1,15}(?:\.\d{1,2})?)\s+(?P<ms>\d{1,12}\.\d{1,3})\s*"
 )
 
-ROUGH_ROW = re.compile(r"\S*\d\S*\s+\S+.*\s\S+\s+\S+\s+\S+\s*\Z")
+FEWEST_CELLS, FEWEST_NUMBERS = 7, 3
+"""Cells of a row without a command, and those of a damaged one that have a digit."""
+
+
+def is_like_row(line: str) -> bool:
+    """Return whether a line below a head is a row, damaged or not."""
+    cells = line.split()
+    return len(cells) >= FEWEST_CELLS and sum(any(map(str.isdigit, cell)) for cell in cells) >= FEWEST_NUMBERS
 
 
 def sniff_biotop(head: str) -> bool:
@@ -134,31 +141,10 @@ def sniff_biotop(head: str) -> bool:
 
 def read_biotop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield the counts and the mean times of each table: the rows of a disk and a direction are added."""
-    clock = Clock(options.start)
-    samples: list[_Sample] = []
-    wall: float | None = None
-    seconds: int | None = None
-    is_table = False
+    reader = _BiotopReader(options, Clock(options.start))
     for at, line in enumerate(lines, 1):
-        begin, time, row = BIOTOP_BEGIN.fullmatch(line), BIOTOP_TIME.fullmatch(line), BIOTOP_ROW.fullmatch(line)
-        if begin is not None:
-            seconds = int(begin[1]) or None
-        elif time is not None:
-            wall, is_table = clock.wall(time[1]), False
-        elif BIOTOP_HEAD.fullmatch(line):
-            samples.append(_Sample(at, at, wall, seconds))
-            wall, is_table = None, True
-        elif is_table and row is not None:
-            ios = int(row["ios"])
-            done = Completed(ios, round(float(row["kib"]) * KIB), round(float(row["ms"]) * 1000 * ios))
-            add(samples[-1].kernel, options.flow(clean(row["disk"]), op_named(row["way"])), done)
-            samples[-1].last = at
-        elif is_table and ROUGH_ROW.match(line):
-            yield Remark(TextSpan(at, at), "a row of biotop can't be read: it is left out", 1, is_incomplete=True)
-        else:
-            is_table = is_table and bool(line.strip())
-            continue
-        yield Passed(TextSpan(at, at))
+        yield from reader.take_line(at, line)
+    samples = reader.samples
     one_device(options, list(dict.fromkeys(flow.device for sample in samples for flow in sample.kernel)))
     if samples:
         text = "biotop lists the processes with the most I/O (-r, 20): other I/Os are not counted"
@@ -168,3 +154,52 @@ def read_biotop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
         sample.seconds = sample.seconds or (round(usual / 1e6) if usual else None)
         if sample.kernel:
             yield sample.counts()
+
+
+@dataclass(slots=True)
+class _BiotopReader:
+    """Tables of a text."""
+
+    options: ImportOptions
+    clock: Clock
+    samples: list[_Sample] = field(default_factory=list)
+    disks: dict[str, str] = field(default_factory=dict)
+    """Number of a disk -> its name."""
+    wall: float | None = None
+    """Of the next table."""
+    seconds: int | None = None
+    is_table: bool = False
+
+    def take_line(self, at: int, line: str) -> Iterator[Found]:
+        """Take a line; yield it if it is one of biotop, and a remark on a row that can't be taken."""
+        where = TextSpan(at, at)
+        begin, time = BIOTOP_BEGIN.fullmatch(line), BIOTOP_TIME.fullmatch(line)
+        if begin is not None:
+            self.seconds = int(begin[1]) or None
+        elif time is not None:
+            self.wall, self.is_table = self.clock.wall(time[1]), False
+        elif BIOTOP_HEAD.fullmatch(line):
+            self.samples.append(_Sample(at, at, self.wall, self.seconds))
+            self.wall, self.is_table = None, True
+        elif self.is_table and is_like_row(line):
+            why = self.take_row(at, line)
+            if why:
+                yield Remark(where, f"{why}: it is left out", 1, is_incomplete=True)
+        else:
+            self.is_table = self.is_table and bool(line.strip())
+            return
+        yield Passed(where)
+
+    def take_row(self, at: int, line: str) -> str:
+        """Add a row to its table; return why it can't be added, nothing if it was."""
+        row = BIOTOP_ROW.fullmatch(line)
+        if row is None:
+            return "a row of biotop can't be read"
+        known = self.disks.setdefault(row["number"], row["disk"])
+        if known != row["disk"]:
+            return f"a row of {clean(row['disk'])} has the number of {clean(known)}"
+        ios = int(row["ios"])
+        done = Completed(ios, round(float(row["kib"]) * KIB), round(float(row["ms"]) * 1000 * ios))
+        add(self.samples[-1].kernel, self.options.flow(clean(row["disk"]), op_named(row["way"])), done)
+        self.samples[-1].last = at
+        return ""

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from test_imports import GOLDEN, PAIR, SAMPLES, read
 
-from latmon.importers.registry import Read
+from latmon.importers.registry import Read, origin
 from latmon.importers.values import ImportOptions, Remark
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 
@@ -21,7 +21,7 @@ TEXTS = GOLDENS | SAMPLES
 EVENTS = {"ftrace": PAIR.events, "ftrace_lost.txt": ("block_rq_issue", "block_rq_complete")}
 WRONG = "x;\N{REPLACEMENT CHARACTER}"
 ROW = re.compile(r'\s*(?:[\[(]?-?\d[\d.,:)KMG ]*(?:\s|\Z)|\w+\s+\d|.{1,20}\s\[\d+\]|"|\{"disk_device)')
-INNER = {"bpftrace": "[", "bcc": " -> ", "iolatency": " -> "}
+INNER = {"bpftrace": "[", "bcc": " -> ", "iolatency": " -> ", "systemtap_linear": "0 |"}
 SINGLE = (
     *("emlxsoverhead", "scsi.d", "max_sd", "esxtop.txt", "esxtop_nfs.txt", "esxtop_paths.txt"),
     *(
@@ -54,7 +54,9 @@ def counted(found: Read) -> list[int]:
 
 
 def remarks(found: Read) -> set[str]:
-    return {remark.text for remark in found.found if isinstance(remark, Remark)}
+    """Return what is printed about a text: remarks, and the assumptions of its header."""
+    assumed = origin(found, next(found.frames())).extra["imported"]["assumed"]
+    return {remark.text for remark in found.found if isinstance(remark, Remark)} | {*assumed}
 
 
 @cache
