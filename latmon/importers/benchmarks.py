@@ -96,8 +96,8 @@ PG_LENGTH = re.compile(r"(\d{1,5}) seconds? per test")
 PG_GROUP = re.compile(
     r"(?:Compare (.{1,60}?)(?: using (.{1,60}?))?|(Test if fsync .{1,80})|(Non-sync'ed .{1,40})):?\s*"
 )
-PG_ROW = re.compile(r"\s+(\S.{0,40}?)\s+(\d{1,12}[.,]\d{3}) ops/sec\s+(\d{1,12}) usecs/op\s*")
-PG_MISSING = re.compile(r"\s+\S.{0,40}?\s+n/a\*{0,2}\s*")
+PG_ROW = re.compile(r"\s*(\S.{0,40}?)\s+(\d{1,12}[.,]\d{3}) ops/sec\s+(\d{1,12}) usecs/op\s*")
+PG_MISSING = re.compile(r"\s*\S.{0,40}?\s+n/a\*{0,2}\s*")
 UNCERTAIN_US = 50
 """A mean in whole us below this one is worse than 1 %: the inverse of the rate is taken for each."""
 

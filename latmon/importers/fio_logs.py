@@ -139,13 +139,13 @@ def read_hist(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 JOB = re.compile(r"(\S.{0,80}): \(groupid=(\d{1,6}), jobs=\d{1,6}\): err= ?\d+.*?: pid=(\d{1,10})(?:: (.{20,40}))?")
 WAY = re.compile(
-    r"\s+(read|write|trim) ?: (?:IOPS=\S{1,20}, BW=.{1,60}?"
+    r"\s*(read|write|trim) ?: (?:IOPS=\S{1,20}, BW=.{1,60}?"
     r"\((?P<size>[\d.]{1,15})(?P<unit>(?:[KMGT]i?)?B)/(?P<ms>\d{1,12})msec\)"
     r"|io=(?P<old_size>[\d.]{1,15})(?P<old_unit>[KMGT]?B), .{0,80}runt= *(?P<old_ms>\d{1,12})msec).*"
 )
 OPS = {"read": "read", "write": "write", "trim": "discard"}
-MEAN = re.compile(r"\s+(lat|clat) \(([num]sec)\) ?: min= *[\d.]+[kKMG]?, max= *([\d.]+)([kKMG]?), avg= *([\d.]+).*")
-ISSUED = re.compile(r"\s+issued(?: rwts| rwt|) *: total=(?:r=)?(\d{1,15})[,/](?:w=)?(\d{1,15})[,/](?:d=)?(\d{1,15}).*")
+MEAN = re.compile(r"\s*(lat|clat) \(([num]sec)\) ?: min= *[\d.]+[kKMG]?, max= *([\d.]+)([kKMG]?), avg= *([\d.]+).*")
+ISSUED = re.compile(r"\s*issued(?: rwts| rwt|) *: total=(?:r=)?(\d{1,15})[,/](?:w=)?(\d{1,15})[,/](?:d=)?(\d{1,15}).*")
 POWERS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 US = {"nsec": 1e-3, "usec": 1.0, "msec": 1e3}
 OTHER = re.compile(

@@ -194,3 +194,11 @@ def test_numbers_about_a_table_are_no_title_and_have_its_maximum(above, unit, mo
 def test_a_word_of_prose_above_a_table_of_systemtap_is_no_stage():
     text = f"Latency (us) in TCP Receive Queue\n{STAP_HEAD}   32 |@ 2\n   64 |  0\n"
     assert {series.stage for series in only(frames(text)).histograms} == {"total"}
+
+
+def test_rows_of_pg_test_fsync_right_below_a_fence_are_read():
+    rows = (("fsync", "6676.001", 150), ("open_sync", "6087.783", 164), ("fdatasync", "6012.000", 166))
+    lines = "".join(f"        {name:<20} {rate:>10} ops/sec  {us:>6} usecs/op\n" for name, rate, us in rows)
+    found = read(f"in FreeBSD 10:\n\n```\n{lines}```\n")
+    assert found.exit_code == 0
+    assert [done.count for frame in found.frames() for done in frame.kernel.values()] == [6676, 6088, 6012]
