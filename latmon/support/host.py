@@ -24,6 +24,8 @@ from latmon.support.text import clean
 _HZ = re.compile(rb"^CONFIG_HZ=(\d+)$", re.MULTILINE)
 _OFFSET = re.compile(rb"^(\w+) +(-?\d{1,18}) +(\d{1,9})$", re.MULTILINE)
 _CLOCKS_APART_US = 1000
+_CPUS = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*")
+"""The kernel's list of CPUs: `0-3,8`."""
 _FAMILIES = {
     "apt-get install": ("debian", "ubuntu"),
     "dnf install": ("fedora", "rhel", "centos"),
@@ -74,6 +76,18 @@ def kernel_config(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> byt
     except (OSError, EOFError):
         release = content(proc / "sys/kernel/osrelease").strip().decode("ascii", "replace")
         return content(boot / f"config-{release}") if release else b""
+
+
+def cpus(kind: str, sys: Path = Path("/sys")) -> frozenset[int]:
+    """Return the CPUs that are `online`, `possible`, `isolated` or `nohz_full`; empty where that is not known.
+
+    A per-CPU map has a slot for those that are possible.
+    """
+    text = content(sys / "devices/system/cpu" / kind).decode("ascii", "replace").strip()
+    if _CPUS.fullmatch(text) is None:
+        return frozenset()
+    ends = [[int(end) for end in span.split("-")] for span in text.split(",")]
+    return frozenset(cpu for end in ends for cpu in range(end[0], end[-1] + 1))
 
 
 def install_command(package: str, etc: Path = Path("/etc")) -> str:

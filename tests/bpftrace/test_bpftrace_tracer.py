@@ -8,13 +8,13 @@ import pytest
 
 from latmon.capture.backend import Options
 from latmon.support.errors import ManifestError
+from latmon.support.host import cpus
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.program import BpftraceProgram, Tracepoints, hooks_of
 from latmon_backends.bpftrace.tracer import (
     ScriptInventory,
     _system_calls,
     choose,
-    cpus,
     on_demand_manifests,
     sampling,
     script,
@@ -149,11 +149,11 @@ CPUS = [("0-3\n", {0, 1, 2, 3}), ("0\n", {0}), ("0,2-5\n", {0, 2, 3, 4, 5}), (""
 
 @pytest.mark.parametrize(("text", "found"), CPUS)
 def test_which_cpus_there_are(tmp_path, text, found):
-    assert cpus(tmp_path, "online") == set()
+    assert cpus("online", tmp_path) == set()
     directory = tmp_path / "devices/system/cpu"
     directory.mkdir(parents=True)
     (directory / "online").write_text(text)
-    assert cpus(tmp_path, "online") == found
+    assert cpus("online", tmp_path) == found
     (directory / "possible").write_text(text)
     assert ScriptInventory(Options(sys=tmp_path)).cpus == (len(found) or None)
 

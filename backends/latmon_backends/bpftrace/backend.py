@@ -33,7 +33,7 @@ from latmon.decode.framer import Framer
 from latmon.manifest import TABLE_ROLES, Manifest
 from latmon.model.frame import KERNEL_LOG, STAGES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
-from latmon.support import output_files, paths, privileges, trust
+from latmon.support import host, output_files, paths, privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean, listed
 from latmon_backends.bpftrace import program as bpftrace_program
@@ -357,7 +357,7 @@ class BpftraceAlwaysOn(AlwaysOn):
 
     def _new_cpus(self) -> list[int]:
         """Return the CPUs whose lines the tool doesn't print, once none has come or gone for a window."""
-        now = tracer.cpus(self._options.sys, "online") if self._has_buffers else frozenset()
+        now = host.cpus("online", self._options.sys) if self._has_buffers else frozenset()
         if not now:  # not known
             return []
         is_steady, self._online = now == self._online, now

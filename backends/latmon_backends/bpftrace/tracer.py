@@ -244,16 +244,6 @@ def _bio_queue(tracepoints: Tracepoints) -> str:
     return "bi_bdev->bd_queue" if "bd_queue" in tracepoints else "bi_bdev->bd_disk->queue"
 
 
-def cpus(sys: Path, kind: str) -> frozenset[int]:
-    """Return the CPUs that are `online`, or `possible`: a per-CPU map has a slot for those. Empty: not known."""
-    try:
-        ranges = (sys / "devices/system/cpu" / kind).read_text(encoding="ascii").strip().split(",")
-        ends = [[int(end) for end in span.split("-")] for span in ranges]
-    except (OSError, ValueError):
-        return frozenset()
-    return frozenset(cpu for end in ends for cpu in range(end[0], end[-1] + 1))
-
-
 def sampling(cpus: int) -> dict[str, int]:
     """Return how often sums that are kept per CPU are read, whose cost grows with the CPUs.
 
@@ -365,7 +355,7 @@ class ScriptInventory:
         self.tracepoints = Tracepoints(options.sys)
         self.words = words(self.tracepoints, options.sys)
         self.flag_bits = outliers.positions(enumerators(options.sys / "kernel/btf/vmlinux", "req_flag_bits"))
-        self.cpus = len(cpus(options.sys, "possible")) or None
+        self.cpus = len(host.cpus("possible", options.sys)) or None
         self.tracepoints.has(
             "tracepoint:block:block_rq_issue"
         )  # only root may read it, and latmon may be root only now

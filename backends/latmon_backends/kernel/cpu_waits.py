@@ -4,9 +4,9 @@ Read only while programs of the host wait for CPUs (PSI). A thread reads /proc/P
 every 2 s, or as seldom as 0.5 % of a CPU allows (about 10 us a thread). Of the processes that waited longest, and
 longer than they ran, it reads the I/O, the context switches, and what decides on their turn: weight of the cgroup,
 CPUs, nice value, and which process ran most on these CPUs. Kernel threads have no I/O of their own: those are taken
-that wait where a thread of a real-time policy runs, since they send and complete the I/Os of others; on a CPU that is
-isolated that was set so, and hardly any I/O is there. Two looks give a
-difference, which is added to sums; a sample has the sums. /proc/PID/io of other users' processes needs a privilege.
+that wait where a thread of a real-time policy runs, since they send and complete the I/Os of others; on an isolated CPU
+somebody put it there, and hardly any I/O is done. Two looks give a difference, which is added to sums; a sample has the
+sums. /proc/PID/io of other users' processes needs a privilege.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from latmon.capture.mounts import Mounts, MountTable
 from latmon.model.measurements import CPU_WAITS
 from latmon.model.measurements.cpu_waits import IDLE, SHARES, USUAL_WEIGHTS, WEIGHT, CpuWait, CpuWaiter
 from latmon.model.table import Tables
+from latmon.support import host
 from latmon.support.host import REAL_TIME, policy_text
 from latmon.support.paths import content
 from latmon_backends.kernel.bounded_sums import BoundedSums
@@ -48,7 +49,7 @@ _OWN_SLEEPS = 0.5
 """Least share of the runs that end with a sleep: those of a program that computes end with its time slice."""
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _SLEEPS = re.compile(rb"^voluntary_ctxt_switches:\s*(\d{1,19})$", re.MULTILINE)
-_COUNTERS, _MAX_DIGITS, _MAX_CPU_DIGITS = 3, 19, 5
+_COUNTERS, _MAX_DIGITS = 3, 19
 _STATE, _FLAGS, _NICE, _CPU = 3 - 3, 9 - 3, 19 - 3, 39 - 3
 """Places of state, flags, nice and processor from the state on in /proc/PID/stat, by proc_pid_stat(5)."""
 _KERNEL_THREAD = 0x0020_0000
@@ -375,19 +376,7 @@ def _allowed_cpus(pid: int) -> frozenset[int]:
 
 def _isolated_cpus(sys: Path) -> frozenset[int]:
     """Return the CPUs that the kernel keeps programs away from (isolcpus=, nohz_full=): one puts its program there."""
-    cpus: set[int] = set()
-    for name in ("isolated", "nohz_full"):
-        text = content(sys / "devices/system/cpu" / name).decode("ascii", "replace").strip()
-        cpus.update(number for first_and_last in text.split(",") for number in _cpu_range(first_and_last))
-    return frozenset(cpus)
-
-
-def _cpu_range(text: str) -> range:
-    """Return the CPUs of a part of the kernel's list, `3` or `8-15`; none of another text."""
-    first, separator, last = text.partition("-")
-    last = last if separator else first
-    is_range = first.isdecimal() and last.isdecimal() and max(len(first), len(last)) <= _MAX_CPU_DIGITS
-    return range(int(first), int(last) + 1) if is_range else range(0)
+    return host.cpus("isolated", sys) | host.cpus("nohz_full", sys)
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
