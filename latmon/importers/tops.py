@@ -96,13 +96,17 @@ def read_atop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             "atop has the time that a disk was busy, and times no I/O; LVM and MDD count the I/Os of their disks again"
         )
         yield Remark(TextSpan(samples[0].first, samples[0].first), text)
-    for number, sample in enumerate(samples):
-        others = [other.seconds or 0 for other in samples[number + 1 :]]
-        is_long = number == 0 and bool(others) and (sample.seconds or 0) > OFTEN * max(others)
-        if (sample.is_since_boot or is_long) and options.first_report != "keep":
+        samples[0].is_since_boot |= _is_far_longer(samples[0], samples[1:])
+    for sample in samples:
+        if sample.is_since_boot and options.first_report != "keep":
             yield Remark(TextSpan(sample.first, sample.last), "the first sample is since the boot and left out")
         else:
             yield sample.counts()
+
+
+def _is_far_longer(sample: _Sample, others: Sequence[_Sample]) -> bool:
+    longest = max((other.seconds or 0 for other in others), default=None)
+    return longest is not None and (sample.seconds or 0) > OFTEN * longest
 
 
 def _take_disk(sample: _Sample, row: re.Match[str], options: ImportOptions) -> None:
@@ -166,7 +170,7 @@ class _BiotopReader:
     disks: dict[str, str] = field(default_factory=dict)
     """Number of a disk -> its name."""
     wall: float | None = None
-    """Of the next table."""
+    """The time of the next table."""
     seconds: int | None = None
     is_table: bool = False
 
