@@ -26,7 +26,6 @@ LONG = (
     *(f"queue {name}" for name in ("avgtime", "mintime", "maxtime", "avgwqsz", "avgsqsz", "sqfull")),
 )
 NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)([KMGTS]?)")
-POWERS = {"": 1.0, "K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4}
 SECONDS = "S"
 NEEDED = ("bread", "bwrtn", "read rps", "read avgserv", "write wps", "write avgserv", "queue avgtime")
 COLUMNS = ["Device", "r/s", "w/s", "r_await", "w_await", "rkB/s", "wkB/s", "aqu-sz"]
@@ -159,4 +158,4 @@ def _number(name: str, text: str) -> float | None:
     is_time = name.endswith(("serv", "time"))
     if number[2] == SECONDS:
         return float(number[1]) * 1000 if is_time else None
-    return None if is_time and number[2] else float(number[1]) * POWERS[number[2]]
+    return None if is_time and number[2] else float(number[1]) * values.POWERS[number[2]]

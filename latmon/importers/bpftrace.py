@@ -58,7 +58,6 @@ _UNLIMITED = re.compile(r"\s*(?:Attached \d|\[(?:[4-9]|\d\d+)G, |\[\d+[TPE][,\]]
 _EDGES = ("[", "(")
 """Begin of a bucket's first edge."""
 AGAIN = "another run of bpftrace begins"
-_POWERS: dict[str, int] = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
 
 
 @dataclass(slots=True)
@@ -192,7 +191,7 @@ def _row(row: re.Match[str]) -> Row:
 
 
 def _edge(number: str, unit: str) -> int:
-    return int(number) * _POWERS[unit]
+    return int(number) * values.POWERS[unit]
 
 
 def documents(lines: Sequence[str], key: str) -> Iterator[tuple[TextSpan, dict[str, Any] | str]]:

@@ -85,7 +85,7 @@ class _GstatReader:
     is_csv: bool = False
     dt_us: int | None = None
     wall: float | None = None
-    """Of the next table."""
+    """The time of the next table."""
 
     def take_line(self, at: int, line: str) -> Iterator[Found]:
         """Take a line; yield it if it is one of gstat, or a time."""

@@ -32,7 +32,6 @@ from latmon.importers.values import (
 from latmon.model.frame import Completed, Outlier
 from latmon.support.text import clean
 
-SIZES = {"": 1, "byte": 1, "bytes": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 SIZE = r"(?P<size>\d{1,12}(?:\.\d{1,3})?) (?P<unit>[KMGT]iB|bytes?|B)"
 UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6, "min": 6e7, "hour": 3.6e9, "hours": 3.6e9}
 REQUEST = re.compile(
@@ -151,7 +150,7 @@ def _request(request: re.Match[str], names: ShortNames, options: ImportOptions) 
     device = names.short(_device(request["target"], request["device"] or ""))
     flow = options.flow(device, WAYS[request["way"]])
     us = round(float(request["time"]) * UNITS_US[request["time_unit"]])
-    size = round(float(request["size"]) * SIZES[request["unit"]])
+    size = round(float(request["size"]) * values.bytes_of(request["unit"]))
     return Outlier(values.NO_WALL, 0, flow.device, flow.op, us, unaccounted_us=us, bytes=size)
 
 
@@ -160,7 +159,7 @@ def _total(at: int, total: re.Match[str], following: str, device: str, options: 
     thousands = THOUSANDS[total[2] or ""]
     count = round(float(total[1]) * thousands)
     us = round(float(total[3]) * UNITS_US[total[4]])
-    size = round(float(total["size"]) * SIZES[total["unit"]])
+    size = round(float(total["size"]) * values.bytes_of(total["unit"]))
     generated = GENERATED.fullmatch(following)
     dt_us = round(float(generated[1]) * UNITS_US[generated[2]]) if generated is not None else None
     flow = options.flow(device, "read" if total[7] == "read" else "write")

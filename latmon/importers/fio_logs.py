@@ -54,11 +54,13 @@ def check_name(name: str) -> None:
         raise RecordingError(f"{name} has {WHY[kind[1]]}, no latencies: import the log of --write_lat_log, *_lat.*.log")
 
 
-def is_like_row(line: str) -> bool:
-    """Return whether a line is a row of a log, damaged or not."""
+def _damaged_row(at: int, line: str) -> Iterator[Remark]:
+    """Yield a remark on a line that can't be read, if it is a row of a log."""
     cells = line.split(",", FEWEST_CELLS)
     digits = sum(any(letter.isdigit() for letter in cell) for cell in cells[:FEWEST_CELLS])
-    return len(cells) >= FEWEST_CELLS and digits >= FEWEST_CELLS - 1 and "=" not in line[: values.LONGEST_LINE]
+    if len(cells) >= FEWEST_CELLS and digits >= FEWEST_CELLS - 1 and "=" not in line[: values.LONGEST_LINE]:
+        text = "a row of fio's log can't be read: it is left out"
+        yield Remark(TextSpan(at, at), text, 1, is_incomplete=True)
 
 
 def sniff_lat(head: str) -> bool:
@@ -78,10 +80,7 @@ def read_lat(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for at, line in enumerate(lines, 1):
         row = LAT_LINE.fullmatch(line)
         if row is None:
-            if is_like_row(line):
-                yield Remark(
-                    TextSpan(at, at), "a row of fio's log can't be read: it is left out", 1, is_incomplete=True
-                )
+            yield from _damaged_row(at, line)
             continue
         first, last = first or at, at
         if row[4] == "0":
@@ -117,10 +116,7 @@ def read_hist(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         counts = [] if row is None else [int(cell) for cell in row[4].split(",")[1:]]
         width, odd = divmod(BINS, len(counts)) if counts else (0, 1)
         if row is None or odd:
-            if is_like_row(line):
-                yield Remark(
-                    TextSpan(at, at), "a row of fio's log can't be read: it is left out", 1, is_incomplete=True
-                )
+            yield from _damaged_row(at, line)
             continue
         flow = options.flow(DEVICE, DIRECTIONS[int(row[2])])
         passed_ms = int(row[1]) - before.get(flow.op, 0)
@@ -146,7 +142,6 @@ WAY = re.compile(
 OPS = {"read": "read", "write": "write", "trim": "discard"}
 MEAN = re.compile(r"\s*(lat|clat) \(([num]sec)\) ?: min= *[\d.]+[kKMG]?, max= *([\d.]+)([kKMG]?), avg= *([\d.]+).*")
 ISSUED = re.compile(r"\s*issued(?: rwts| rwt|) *: total=(?:r=)?(\d{1,15})[,/](?:w=)?(\d{1,15})[,/](?:d=)?(\d{1,15}).*")
-POWERS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 US = {"nsec": 1e-3, "usec": 1.0, "msec": 1e3}
 OTHER = re.compile(
     r"\s+(?:\|.{0,40}th=\[|[sc]?lat percentiles \(|[sc]?lat \([num]sec\)|bw |iops  |cpu  |IO depths|submit  |complete  "
@@ -189,7 +184,8 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             op = ""
         elif way is not None and jobs:
             op, job = OPS[way[1]], jobs[-1]
-            job.sizes[op] = round(float(way["size"] or way["old_size"]) * POWERS[way["unit"] or way["old_unit"]])
+            unit = values.bytes_of(way["unit"] or way["old_unit"])
+            job.sizes[op] = round(float(way["size"] or way["old_size"]) * unit)
             job.ms = max(job.ms, int(way["ms"] or way["old_ms"]))
         elif mean is not None and op and mean[1] != jobs[-1].kinds.get(op):
             job = jobs[-1]

@@ -30,6 +30,8 @@ WHOLE = "total"
 """The stage of a latency if the text names none."""
 NO_WALL = -1.0
 """The time of an I/O whose line has none: it then began when its window did. 0 is a time: traces begin there."""
+POWERS = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
+"""Letter of a unit that counts by 1,024 -> its factor."""
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds."""
 LONGEST_LINE = 1000
@@ -423,6 +425,11 @@ _LONGEST = 64
 _MAX_NAMED = 6
 _ROOM = 7
 """Characters of the number of a name that is cut off like another one."""
+
+
+def bytes_of(unit: str) -> int:
+    """Return the bytes of a unit that counts by 1,024, in any of its spellings: `B`, `bytes`, `K`, `KB`, `KiB`."""
+    return POWERS.get(unit[:1], 1)
 
 
 def one_device(options: ImportOptions, names: Sequence[str]) -> None:

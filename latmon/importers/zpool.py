@@ -54,7 +54,6 @@ _STAGES = {"total_wait": "total", "disk_wait": "hba"}
 _DASHES = re.compile(r"-{5,}(?:\s+-{5,})*\s*")
 _NUMBER = re.compile(r"(\d{1,18}(?:[.,]\d{1,6})?)([KMGTPE]?)")
 _TIME = re.compile(r"(\d{1,18}(?:[.,]\d{1,6})?)(ns|us|ms|s|m|h)?")
-_POWERS = {unit: 1024**n for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
 _NS = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _LONGEST = 600
 _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?zpool iostat\b(.{0,200})")
@@ -197,7 +196,7 @@ class _ZpoolReader:
             if is_like:
                 report.damaged[at] = "a row of zpool iostat can't be read: it is left out"
             return is_like
-        report.is_rounded |= any(cell[-1] in _POWERS and cell[-1] for cell in cells)
+        report.is_rounded |= any(cell[-1] in values.POWERS and cell[-1] for cell in cells)
         if report.name:
             return self._bucket(at, report, name, [number or 0.0 for number in numbers])
         path = self._path(text, name)
@@ -263,7 +262,7 @@ def _value(column: tuple[str, str], cell: str) -> float | None:
     if (column[0] in _WAITS or column[1] == "wait") and (ns := _ns(cell)) is not None:
         return ns
     number = _NUMBER.fullmatch(cell)
-    return None if number is None else _decimal(number[1]) * _POWERS[number[2]]
+    return None if number is None else _decimal(number[1]) * values.POWERS[number[2]]
 
 
 def _decimal(digits: str) -> float:

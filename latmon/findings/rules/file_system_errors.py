@@ -47,7 +47,7 @@ _CHECKS: Mapping[str, str] = MappingProxyType(
     {"ext4": "e2fsck -fn {}", "xfs": "xfs_repair -n {}", "f2fs": "fsck.f2fs --dry-run {}"}
 )
 _LINES_PER_S = 2
-"""Of one kind: 10 in 5 s (include/linux/ratelimit_types.h DEFAULT_RATELIMIT_BURST)."""
+"""The kernel prints 10 of one kind in 5 s (include/linux/ratelimit_types.h DEFAULT_RATELIMIT_BURST)."""
 _MOST_FILES = 3
 _NAME_CELLS = 12
 _LINES_LOST = "the kernel suppresses lines like these where there are many, such as more than 10 in 5 s of btrfs"
