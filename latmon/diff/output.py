@@ -111,12 +111,8 @@ def _for_users(report: PairReport, device: str, users: str) -> list[str]:
     change = report.findings
     if change is not None and change.gone and not change.new and is_worse(report, device) is None:
         return [_gone(change.gone), verdict_sentence, users]
-    unsaid = [
-        limit
-        for limit in report.raised_limits
-        if not verdict_sentence.startswith(f"{limit.section.removeprefix(_DEVICE)} {limit.name} ")
-    ]
-    return [verdict_sentence, users, *_raised_limits(unsaid)]
+    named_limit = _limit_in_the_verdict(report, device)
+    return [verdict_sentence, users, *_raised_limits([each for each in report.raised_limits if each != named_limit])]
 
 
 def _gone(summaries: Sequence[str]) -> str:
@@ -139,13 +135,11 @@ def in_a_sentence(report: PairReport, device: str = "") -> str:
     if not changed:
         is_known = any(change.where == "none" for change in totals)
         return _no_difference(report.users) if is_known else "nothing proven: not enough data"
-    first = changed[0]
-    limit = _limit_that_let_in_more(report, first)
+    limit = _limit_in_the_verdict(report, device)
     if limit is not None:
-        name = limit.section.removeprefix(_DEVICE)
-        change = f"{name} {limit.name} {limit.a} -> {limit.b}"
-        waits = f"I/Os that waited ahead of it wait in {name} now"
-        return f"{change}: {waits}, so latencies can't tell which is better; IOPS can"
+        waits = f"I/Os that waited ahead of it wait in {_device_of(limit)} now"
+        return f"{_changed(limit)}: {waits}, so latencies can't tell which is better; IOPS can"
+    first = changed[0]
     left = len(changed) - 1
     more = f"; {counted(left, 'more difference')}" if left else ""
     way = "slower" if _is_slower(first) else "faster"
@@ -164,16 +158,23 @@ def is_worse(report: PairReport, device: str = "") -> bool | None:
     longest, changed = _longest_of_one_side(totals, device), _worst(totals, device)
     if longest is not None and longest.extreme is not None:
         return longest.extreme.slower == 1
-    if not changed or _limit_that_let_in_more(report, changed[0]) is not None:
+    if not changed or _limit_in_the_verdict(report, device) is not None:
         return None
     return _is_slower(changed[0])
 
 
-def _limit_that_let_in_more(report: PairReport, change: Change) -> Difference | None:
-    """Return the raised limit of a device that is slower now: its I/Os waited where no latency was measured."""
-    if not _is_slower(change):
+def _limit_in_the_verdict(report: PairReport, device: str) -> Difference | None:
+    """Return the raised limit of the device of the verdict, if it is slower: its I/Os waited where none were timed.
+
+    None where the verdict is on the longest I/Os, or nothing is proven.
+    """
+    totals = _totals(report)
+    changed = _worst(totals, device)
+    if not report.method.tested or not changed or _longest_of_one_side(totals, device) is not None:
         return None
-    section = f"{_DEVICE}{change.series.device}"
+    if not _is_slower(changed[0]):
+        return None
+    section = f"{_DEVICE}{changed[0].series.device}"
     return next((limit for limit in report.raised_limits if limit.section == section), None)
 
 
@@ -285,11 +286,20 @@ def for_users(views: Sequence[UserView], lengths_s: Sequence[float | None] = ())
     return "; ".join(parts)
 
 
+def _changed(limit: Difference) -> str:
+    """Return `sda nr_requests 4 -> 128`."""
+    return f"{_device_of(limit)} {limit.name} {limit.a} -> {limit.b}"
+
+
+def _device_of(limit: Difference) -> str:
+    return limit.section.removeprefix(_DEVICE)
+
+
 def _raised_limits(raised: Sequence[Difference]) -> list[str]:
     """Return why I/Os may take longer in B though it is better: more of them are let into the device at once."""
     if not raised:
         return []
-    limits = [f"{limit.section.removeprefix(_DEVICE)} {limit.name} {limit.a} -> {limit.b}" for limit in raised[:_FEW]]
+    limits = [_changed(limit) for limit in raised[:_FEW]]
     what = "with the higher limit I/Os wait where their latency is measured, before they waited ahead of it"
     return [f"{', '.join(limits)}: {what}; IOPS tell whether it is better"]
 
