@@ -532,13 +532,13 @@ class Manifest:
 
 def load_all(directory: Path) -> list[Manifest]:
     """Return the manifests below `directory`, by name; ManifestError where one needs a probe that isn't there."""
-    alls = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
-    names = {manifest.name for manifest in alls}
-    for loaded in alls:
+    manifests = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
+    names = {manifest.name for manifest in manifests}
+    for loaded in manifests:
         for missing in (*loaded.needs, *loaded.unless):
             if missing not in names:
                 raise ManifestError(f"{loaded.path.name}: needs, unless: there is no probe {missing!r}")
-    return alls
+    return manifests
 
 
 def load(path: Path) -> Manifest:

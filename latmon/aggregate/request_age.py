@@ -196,7 +196,7 @@ class Waiting:
         for aged in rows:
             reported[aged.device] += aged.count
             least[aged.device] += aged.count if aged.at_least else 0
-        unknowns = {}
+        unlisted_counts = {}
         for device, now in self._now.items():
             remainder = now - reported[device]
             if self._in_flight is not None and self._in_flight.follows(device):
@@ -204,8 +204,8 @@ class Waiting:
                     min(remainder, self._fewest.get(device, now) - least[device]) if self._in_flight.since_us else 0
                 )
             if remainder > 0:
-                unknowns[device] = remainder
-        return unknowns
+                unlisted_counts[device] = remainder
+        return unlisted_counts
 
     def _least(self, in_flight: InFlightList, now_us: int) -> Iterator[Aged]:
         """Yield lower bounds for I/Os unknown to the probe, minus those it counts without a row (of any device)."""

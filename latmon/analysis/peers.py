@@ -191,14 +191,14 @@ def slowest_of(sets: Sequence[Counts]) -> Counts:
         return {}
     totals = [sum(buckets.values()) for buckets in sets]
     below = [0] * len(sets)
-    slowests: Counts = {}
+    slowest_counts: Counts = {}
     reached = 0
     for index in sorted({index for buckets in sets for index in buckets}):
         below = [n + buckets.get(index, 0) for n, buckets in zip(below, sets, strict=True)]
         now = round(_MILLION * math.prod(n / total for n, total in zip(below, totals, strict=True)))
         if now > reached:
-            slowests[index], reached = now - reached, now
-    return slowests
+            slowest_counts[index], reached = now - reached, now
+    return slowest_counts
 
 
 def unlike(
@@ -206,10 +206,10 @@ def unlike(
 ) -> dict[str, float]:
     """Return device -> ratio of its tail to its peers', for devices that are unlike them."""
     timed = _timed(frames, min(window_us // INTERVALS, _LONGEST_US), frozenset(ops))
-    unlikes: dict[str, float] = {}
+    unlike_tails: dict[str, float] = {}
     for names in like(devices.values()):
-        unlikes.update(_unlike({name: timed[name] for name in names if name in timed}))
-    return unlikes
+        unlike_tails.update(_unlike({name: timed[name] for name in names if name in timed}))
+    return unlike_tails
 
 
 def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
@@ -253,16 +253,16 @@ def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict
 
 def _slowest(parts: Timed) -> Counts:
     """Return the slowest I/Os of each part, sufficient for the tail."""
-    slowests: Counts = {}
+    slowest_counts: Counts = {}
     for _, histogram in parts:
         left, fine = RANK, histogram.bits == BITS
         for index, n in reversed(histogram.buckets):
             bucket = index if fine else at_scale(index, histogram)
-            slowests[bucket] = slowests.get(bucket, 0) + n
+            slowest_counts[bucket] = slowest_counts.get(bucket, 0) + n
             left -= n
             if left <= 0:
                 break
-    return slowests
+    return slowest_counts
 
 
 def _parts_above(parts: Timed, bar: float) -> int:

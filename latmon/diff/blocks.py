@@ -398,9 +398,9 @@ def coarse(counts: Mapping[int, int], bits: int, wanted: int) -> Counts:
     """Return the counts with fewer sub-bucket bits."""
     if bits == wanted:
         return dict(counts)
-    coarses: Counts = {}
-    add(coarses, ((bucket_index(bucket_bounds(index, bits)[0], wanted), n) for index, n in counts.items()))
-    return coarses
+    coarse_counts: Counts = {}
+    add(coarse_counts, ((bucket_index(bucket_bounds(index, bits)[0], wanted), n) for index, n in counts.items()))
+    return coarse_counts
 
 
 def add(into: Counts, counts: Iterable[tuple[int, int]] | Buckets) -> None:

@@ -580,11 +580,11 @@ def _histogram(placed: Placed) -> Histogram:
 
 
 def _above(outliers: Iterable[Outlier]) -> dict[Flow, int]:
-    aboves: dict[Flow, int] = {}
+    above_counts: dict[Flow, int] = {}
     for outlier in outliers:
         flow = Flow(outlier.device, outlier.op)
-        aboves[flow] = aboves.get(flow, 0) + 1
-    return aboves
+        above_counts[flow] = above_counts.get(flow, 0) + 1
+    return above_counts
 
 
 def _thresholds(outliers: Iterable[Outlier], options: ImportOptions) -> dict[str, int]:

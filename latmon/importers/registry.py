@@ -355,9 +355,8 @@ def _nothing_in(name: str, text: unwrap.Unwrapped, chosen: Sequence[Format], row
     remarks.sort(key=lambda remark: not remark.is_incomplete)
     reasons = [f"line {remarks[0].where.first}: {remarks[0].text}"] if remarks else []
     whole_text = "\n".join(text.lines)
-    if not reasons and not any(
-        chosen_format.sniff(whole_text) for chosen_format in chosen
-    ):  # --from names a format that isn't the text's
+    is_explained = bool(reasons) or any(chosen_format.sniff(whole_text) for chosen_format in chosen)
+    if not is_explained:  # --from names a format that isn't the text's
         reasons = [text.worded(source.why_nothing(text.lines))]
     elif not reasons:
         reasons = [

@@ -221,11 +221,11 @@ def fine(histogram: Histogram) -> dict[int, int]:
     """Return counts by buckets of latmon's resolution, whatever the source's is."""
     if histogram.bits == BITS:
         return dict(histogram.buckets)
-    fines: dict[int, int] = {}
+    fine_counts: dict[int, int] = {}
     for index, n in histogram.buckets:
         fine_bucket = bucket_index(bucket_bounds(index, histogram.bits)[0])
-        fines[fine_bucket] = fines.get(fine_bucket, 0) + n
-    return fines
+        fine_counts[fine_bucket] = fine_counts.get(fine_bucket, 0) + n
+    return fine_counts
 
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:

@@ -209,10 +209,10 @@ def _slowest(stamps: Stamps, cells: int) -> list[int]:
     ends, slowest = stamps.mono_us, stamps.slowest_us
     length_us = ends[-1] - ends[0]
     usual_us = length_us / max(len(ends) - 1, 1)
-    slowests = []
+    slowest_by_column = []
     for x in range(cells):
         end_us = ends[0] + length_us * (x + 1) // cells
         low, high = bisect_left(ends, ends[0] + length_us * x // cells), bisect_left(ends, end_us)
         high += high < len(ends) and ends[high] - end_us < usual_us  # the frame that the cell ends in
-        slowests.append(max(slowest[low:high], default=0))
-    return slowests
+        slowest_by_column.append(max(slowest[low:high], default=0))
+    return slowest_by_column

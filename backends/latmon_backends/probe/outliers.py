@@ -420,7 +420,7 @@ class Outliers:
             late[record.fields.get("thread", -1)].append(record)
         if flood:
             ready = self._with_stages(ready)
-        mades = [
+        timed_outliers = [
             outlier
             for reported in ready
             if (outlier := self._made(reported, late, ClockPair(wall, mono_us))) is not None
@@ -433,7 +433,10 @@ class Outliers:
             for record in reported.sources():
                 self._place(record, reported)
         complete = ReadyOutliers(
-            tuple(sorted(mades, key=lambda outlier: outlier.mono_us)), self._dropped, self._lost, self._undecoded
+            tuple(sorted(timed_outliers, key=lambda outlier: outlier.mono_us)),
+            self._dropped,
+            self._lost,
+            self._undecoded,
         )
         self._dropped = self._lost = self._undecoded = 0
         return complete

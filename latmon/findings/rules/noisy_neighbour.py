@@ -134,13 +134,13 @@ def _table(block: Block) -> _Table:
 
 
 def _made(block: Block) -> _Table:
-    mades: dict[str, dict[str, dict[str, _Done]]] = {}
+    groups_by_device: dict[str, dict[str, dict[str, _Done]]] = {}
     for issuer, done in block[measurements.ISSUERS].items():
         if done.latency and not issuer.is_process and done.latency.sum is not None:
-            ops = mades.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
+            ops = groups_by_device.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
             issuer_done = _Done(issuer, done.latency, done.bytes)
             ops[issuer.op] = _sum((ops[issuer.op], issuer_done)) if issuer.op in ops else issuer_done
-    return mades
+    return groups_by_device
 
 
 def _behind(block: Block, device: str) -> Mapping[Behind, int]:
@@ -204,8 +204,8 @@ def _wholly_busy(busy: list[_Part], group: str, enough_us: float) -> list[_Part]
     in_flight = [
         sum(done.time_us for done in busy_part.groups.get(group, {}).values()) / busy_part.us for busy_part in busy
     ]
-    heres = [busy_part for busy_part, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
-    return heres if _length_us(heres) >= enough_us else busy
+    busiest = [busy_part for busy_part, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
+    return busiest if _length_us(busiest) >= enough_us else busy
 
 
 def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:
